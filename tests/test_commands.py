@@ -1,6 +1,5 @@
 """tree, why, outdated, cache, completion, settings, lock --add, solve --dry-run and scripts."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -54,12 +53,6 @@ def locked(folder, index):
     return folder
 
 
-def run_json(args, folder):
-    document = run([*args, "--json"], folder).document
-    assert isinstance(document, dict)
-    return document
-
-
 # ---- locks ---------------------------------------------------------------------------------------
 
 
@@ -75,7 +68,7 @@ def test_the_tree_of_a_lock(locked):
     ]
     assert lines[6].startswith("3 packages, ")
     assert run("tree --depth 1", locked).stdout.splitlines()[:2] == ["alpha 1.0", "beta 1.0"]
-    document = run_json(["tree"], locked)
+    document = run("tree --json", locked).document
     assert document["asked"] == ["alpha", "beta"]
     assert {"name": "beta", "version": "1.0", "requires": ["gamma"]} in document["packages"]
 
@@ -87,24 +80,24 @@ def test_why_a_package_is_in_a_lock(locked):
         "  beta 1.0 -> gamma 1.0",
     ]
     assert run("why alpha", locked).stdout.splitlines()[1] == "  alpha 1.0 (asked for)"
-    document = run_json(["why", "gamma"], locked)
+    document = run("why gamma --json", locked).document
     assert document["required_by"] == ["alpha", "beta"]
     assert "gpuenv tree" in run("why delta", locked, status=2).stderr
     assert "did you mean gamma?" in run("why amm", locked, status=2).stderr
 
 
 def test_outdated_packages_of_a_lock(locked, index):
-    flags = ["outdated", "--index-url", index.url, "--refresh"]
+    outdated = f"outdated --index-url {index.url} --refresh"
     before = contents(locked)
-    assert "a new solve gives the same 3 packages" in run(flags, locked).stdout
+    assert "a new solve gives the same 3 packages" in run(outdated, locked).stdout
     index.add("beta", "2.0", ["delta"])
-    lines = run(flags, locked).stdout.splitlines()
+    lines = run(outdated, locked).stdout.splitlines()
     assert lines[0] == "pylock.toml: a new solve changes 2 packages"
     assert [line.split()[:3] for line in lines[2:]] == [
         ["beta", "1.0", "2.0"],
         ["delta", "-", "1.0"],
     ]
-    document = run_json(flags, locked)
+    document = run(f"{outdated} --json", locked).document
     assert {"name": "delta", "locked": "-", "newest": "1.0"} in document["packages"]
     assert contents(locked) == before
 
@@ -154,12 +147,12 @@ def test_a_failed_change_leaves_every_file(folder, index, flags, status, says):
 def test_flags_come_from_variables_and_from_a_file(folder):
     config = folder / "config.toml"
     config.write_text('driver = "580.65.06"\ngpu = ["V100"]\n[solve]\ndry-run = true\n')
-    flags, host = ["solve", "torch", "--json"], {"GPUENV_CONFIG_FILE": str(config)}
-    document = json.loads(run(flags, folder, **host).stdout)
+    solve, host = "solve torch --json", {"GPUENV_CONFIG_FILE": str(config)}
+    document = run(solve, folder, **host).document
     assert document["host"]["gpus"][0]["name"] == "V100" and document["lock"] is None
-    document = json.loads(run(flags, folder, GPUENV_GPU="H100 A100", **host).stdout)
+    document = run(solve, folder, GPUENV_GPU="H100 A100", **host).document
     assert [gpu["name"] for gpu in document["host"]["gpus"]] == ["H100", "A100"]
-    document = json.loads(run([*flags, "--gpu", "T4"], folder, GPUENV_GPU="H100", **host).stdout)
+    document = run(f"{solve} --gpu T4", folder, GPUENV_GPU="H100", **host).document
     assert [gpu["name"] for gpu in document["host"]["gpus"]] == ["T4"]
     config.unlink()
     quiet = run(f"solve torch {CPU}", folder, GPUENV_QUIET="1", GPUENV_OUTPUT="pylock.a.toml")
@@ -180,12 +173,12 @@ def test_a_wrong_setting_is_one_line(folder, text, variables, says):
 def test_the_cache(locked):
     folder = locked.parent / "cache"
     assert run("cache dir", locked).stdout == f"{folder}\n"
-    size = run_json(["cache", "size"], locked)
+    size = run("cache size --json", locked).document
     assert size["folder"] == str(folder) and size["files"]
     (folder / "mine.txt").write_text("stays")
     assert "removed" in run("cache clean", locked).stdout
     assert [path.name for path in folder.iterdir()] == ["mine.txt"]
-    assert run_json(["cache", "size"], locked)["files"] == 1
+    assert run("cache size --json", locked).document["files"] == 1
 
 
 def test_help_and_version(folder):
@@ -256,7 +249,7 @@ def test_completion_scripts_name_every_command_and_flag(folder, shell):
         for flag in command_parser(name).settable_flags():
             assert (f"-l {flag[2:]}" if shell == "fish" else flag) in script
     if shutil.which(shell):
-        subprocess.run([shell, "-n"], input=script, text=True, check=True)
+        run_program([shell, "-n"], input=script)
 
 
 # ---- scripts -------------------------------------------------------------------------------------
@@ -276,7 +269,7 @@ sys.exit(7)
 
 def test_a_script_gets_an_environment_that_is_kept(folder, index):
     (folder / "script.py").write_text(SCRIPT)
-    command = ["run", *CPU.split(), "script.py", "a", "--json"]
+    command = f"run {CPU} script.py a --json"
     variables = {"PIP_INDEX_URL": index.url, "UV_INDEX_URL": index.url}
     first = run_process(command, folder, **variables, status=7)
     assert first.stdout == "1.0 ['a', '--json']\n"

@@ -12,44 +12,16 @@ from typing import NamedTuple
 import pytest
 
 from gpuenv.cli import all_commands, load_command, parse_arguments
-from small_wheels import make_wheel
+from small_wheels import make_wheel, write_files
 from tables import ROOT, data_file, each, together
 from test_cli import run
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # A command in a block: indented or fenced, with a comment behind it.
 COMMAND = re.compile(r"^(?:\$ )?(?:\S+/bin/)?(gpuenv [a-z].*?)(?:\s+#.*)?$")
-PROJECT = """\
-[project]
-name = "ours"
-version = "1"
-dependencies = ["alpha"]
-
-[project.optional-dependencies]
-train = ["alpha"]
-
-[dependency-groups]
-dev = ["alpha"]
-
-[tool.gpuenv]
-requirements = ["alpha"]
-python = "3.11"
-find-links = ["wheels"]
-no-index = true
-
-[tool.gpuenv.profiles.cpu]
-gpu = "none"
-"""
 # Why a command is parsed and not run, by the words that it has.
-PARSED_ONLY = data_file("tables/documented_commands.json")["parsed_only"]
-PIXI = """\
-[workspace]
-channels = ["{channel}"]
-platforms = ["linux-64"]
-
-[dependencies]
-pytorch = "*"
-"""
+TABLES = data_file("tables/documented_commands.json")
+PARSED_ONLY = TABLES["parsed_only"]
 H100 = {"GPUENV_GPU": "H100", "GPUENV_DRIVER": "580.65.06", "GPUENV_OFFLINE": "1"}
 CPU = {"GPUENV_GPU": "none"}
 
@@ -115,17 +87,7 @@ def prepared(tmp_path_factory):
     (folder / "wheels").mkdir(parents=True)
     for version in ("1.0", "2.0"):
         make_wheel(folder / "wheels", "alpha", version)
-    (folder / "pyproject.toml").write_text(PROJECT)
-    (folder / "requirements.txt").write_text("torch\nnumpy\n")
-    (folder / "constraints.txt").write_text("numpy<3\n")
-    (folder / "Dockerfile").write_text("FROM python:3.12\n")
-    for platform in ("linux-64", "noarch"):
-        (folder / "channel" / platform).mkdir(parents=True)
-        (folder / "channel" / platform / "repodata.json").write_text('{"packages": {}}')
-    (folder / "pixi.toml").write_text(PIXI.format(channel=(folder / "channel").as_uri()))
-    (folder / "train.log").write_text("torch.OutOfMemoryError: CUDA out of memory.\n")
-    for program in ("main.py", "train.py"):
-        (folder / program).write_text("print('trained')\n")
+    write_files(folder, TABLES["files"], {"CHANNEL": (folder / "channel").as_uri()})
     links = "--no-index --find-links wheels --gpu none"
     for requirement in ("alpha<2", "alpha"):
         run(f"solve {requirement} {links}", folder)

@@ -1,5 +1,6 @@
 """`gpuenv explain`: recorded cases whose changes are solved again, locks on other hosts, laws."""
 
+import shlex
 from functools import cache
 
 import pytest
@@ -19,17 +20,17 @@ from test_solve import DRIVERS, GPUS, PYTHONS
 
 CASES = data_file("explain.json")
 DATA = data.load()
+EXPLAIN = "explain --json --offline"
 SCREEN, WIDTH = 25, 100
 JARGON = ("resolvelib", "the request needs", "__", "=CUDA", "backtrack")
 
 
 def flags(case):
-    found = [part for gpu in case["gpu"] for part in ("--gpu", gpu)]
+    facts = {"python": "3.12", "platform": "linux-x86_64", "glibc": "2.39", **case}
+    words = [f"--gpu '{gpu}'" for gpu in case["gpu"]]
     for name in ("driver", "python", "platform", "glibc"):
-        default = {"python": "3.12", "platform": "linux-x86_64", "glibc": "2.39"}.get(name)
-        value = case.get(name, default)
-        found += [f"--{name}", value] if value else []
-    return found + ["--default-index-only"] * case.get("default_index_only", False)
+        words += [f"--{name} {facts[name]}"] if facts.get(name) else []
+    return " ".join([*words, "--default-index-only" * case.get("default_index_only", False)])
 
 
 @pytest.fixture
@@ -40,8 +41,8 @@ def explained(call):
         with pytest.MonkeyPatch.context() as patch:
             for function in ("explain", "explain_lock"):
                 patch.setattr(api, function, found_once(getattr(api, function)))
-            done = call("explain --json", *words, status=None)
-            text = call("explain", *words, status=done.returncode).stdout
+            done = call(f"explain --json {words}", status=None)
+            text = call(f"explain {words}", status=done.returncode).stdout
         return done.returncode, done.document, text.splitlines()
 
     return explain
@@ -72,7 +73,7 @@ def kinds(document):
 
 @cases(CASES["requests"])
 def test_requests(case, explained, call):
-    status, document, lines = explained([*case["ask"], *flags(case), "--offline"])
+    status, document, lines = explained(f"{shlex.join(case['ask'])} {flags(case)} --offline")
     assert document["possible"] is ("changes" not in case)
     assert status == (0 if document["possible"] else 3)
     assert kinds(document) == set(case["reasons"])
@@ -93,7 +94,7 @@ def test_requests(case, explained, call):
     for expected, gives in zip(case.get("changes", ()), given, strict=True):
         # Made as the case says it, not as the code that offers it does.
         changed = {**case, **expected["then"]}
-        document = call("explain --json --offline", *changed["ask"], *flags(changed)).document
+        document = call(f"{EXPLAIN} {shlex.join(changed['ask'])} {flags(changed)}").document
         chosen = [
             f"{one['framework']} {one['version']} ({one['variant']})"
             for one in document["frameworks"]
@@ -108,7 +109,7 @@ def test_locks(case, explained, tmp_path):
     path = str(tmp_path / "pylock.toml")
     lock = gpuenv.lock(gpuenv.solve(Request(frameworks=tuple(made["framework"])), host))
     pylock.write_texts({path: pylock.dumps(lock)})
-    status, document, lines = explained([path, *case["flags"]])
+    status, document, lines = explained(f"{path} {shlex.join(case['flags'])}")
     assert (status, document["possible"]) == (0 if case["possible"] else 3, case["possible"])
     assert kinds(document) == set(case["reasons"])
     assert [one["change"] for one in document["smallest_changes"]] == case.get("changes", [])
@@ -132,8 +133,7 @@ def test_a_lock_that_was_edited_is_told(explained, tmp_path):
     assert 'driver = "580.65.06"' in text
     path = tmp_path / "pylock.toml"
     path.write_text(text.replace('driver = "580.65.06"', 'driver = "450.80.02"'))
-    args = ["--gpu", "H100", "--driver", "580.65.06", "--python", "3.12"]
-    status, document, _ = explained([str(path), *args])
+    status, document, _ = explained(f"{path} --gpu H100 --driver 580.65.06 --python 3.12")
     assert status == 3
     assert "lock-edited lock" in kinds(document)
 

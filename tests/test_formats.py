@@ -136,8 +136,8 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("formats")
     venv.create(folder / "env", symlinks=True)
 
-    def gpuenv(*arguments, status=None):
-        command = [sys.executable, "-m", "gpuenv", "verify", "--no-device", *arguments]
+    def gpuenv(flags, status=0):
+        command = f"{sys.executable} -m gpuenv verify --no-device {flags}"
         return run_program(command, cwd=folder, timeout=60, status=status)
 
     return gpuenv
@@ -145,16 +145,10 @@ def run(tmp_path_factory):
 
 @each("form", ["json", *FORMATS])
 def test_the_command(run, form):
-    done = run("--format", form, "--target", "env")
-    assert (done.returncode, done.stderr) == (0, "")
-    starts = {
-        "json": "{",
-        "node-verdict": "{",
-        "openmetrics": "# HELP",
-        "nagios": "GPUENV OK - ",
-        "npd": "",
-    }
-    assert done.stdout.startswith(starts[form])
+    done = run(f"--format {form} --target env")
+    assert done.stderr == ""
+    starts = {"openmetrics": "# HELP", "nagios": "GPUENV OK - ", "npd": ""}
+    assert done.stdout.startswith(starts.get(form, "{"))
     assert done.stdout.endswith("\n")
     if form == "node-verdict":
         NODE_VERDICT.validate(done.document)
@@ -162,12 +156,11 @@ def test_the_command(run, form):
 
 @each("form", [*FORMATS])
 def test_bad_input_of_the_command(run, form):
-    done = run("--format", form, "--target", "nowhere")
-    assert done.returncode == EXPECTED["bad input"][1][form]
+    done = run(f"--format {form} --target nowhere", status=EXPECTED["bad input"][1][form])
     assert "nowhere: does not exist" in (done.stdout if form in ("nagios", "npd") else done.stderr)
 
 
 def test_formats_exclude_other_forms(run):
     for flag in ("--hook", "--json"):
-        done = run("--format", "nagios", flag, "--target", "env")
-        assert (done.returncode, f"--format nagios: leave {flag} out" in done.stderr) == (2, True)
+        done = run(f"--format nagios {flag} --target env", status=2)
+        assert f"--format nagios: leave {flag} out" in done.stderr

@@ -1,6 +1,5 @@
 """A made-up framework: one data file and one probe, added to a copy of gpuenv, are enough."""
 
-import json
 import os
 import re
 import shutil
@@ -76,16 +75,10 @@ print("gpuenv-probe: " + json.dumps(answer))
 def site(tmp_path):
     """gpuenv as it is installed: the package, with the data inside it."""
     folder = tmp_path / "site"
-    shutil.copytree(
-        ROOT / "resolver" / "gpuenv",
-        folder / "gpuenv",
-        ignore=shutil.ignore_patterns("__pycache__"),
-    )
-    shutil.copytree(
-        ROOT / "matrix_data",
-        folder / "gpuenv" / "matrix_data",
-        ignore=shutil.ignore_patterns("scans"),
-    )
+    left_out = shutil.ignore_patterns("__pycache__", "scans")
+    shutil.copytree(ROOT / "resolver" / "gpuenv", folder / "gpuenv", ignore=left_out)
+    data = folder / "gpuenv" / "matrix_data"
+    shutil.copytree(ROOT / "matrix_data", data, ignore=left_out)
     return folder
 
 
@@ -95,77 +88,57 @@ def add(site, data):
     list(compile_matrix.compiled(site / "gpuenv" / "matrix_data"))
 
 
-def gpuenv(site, folder, *args, status=0):
-    folder.mkdir(exist_ok=True)
+@pytest.fixture
+def gpuenv(site, folder):
+    """gpuenv(text): run a command of this gpuenv in the folder."""
     dropped = ("VIRTUAL_ENV", "CONDA_PREFIX")
-    base = {key: value for key, value in os.environ.items() if key not in dropped}
-    environment = base | {"PYTHONPATH": str(site), "GPUENV_CACHE_DIR": str(folder.parent / "cache")}
-    command = [sys.executable, "-m", "gpuenv", *args]
-    return run_program(command, cwd=folder, env=environment, status=status)
+    env = {key: value for key, value in os.environ.items() if key not in dropped}
+    env |= {"PYTHONPATH": str(site), "GPUENV_CACHE_DIR": str(folder.parent / "cache")}
+
+    def command(text, status=0):
+        words = f"{sys.executable} -m gpuenv {text}"
+        return run_program(words, cwd=folder, env=env, status=status)
+
+    return command
 
 
-def test_builds_of_a_made_up_framework(site, tmp_path):
-    work, links = tmp_path / "work", tmp_path / "links"
-    links.mkdir()
-    for version, error in (("1.0", "1e-9"), ("2.0", "1e-9")):
-        text = f"__version__ = {version!r}\nERROR = {error}\n"
-        make_wheel(links, "madeup", version, files={"madeup.py": text})
-    before = gpuenv(site, work, "solve", "--framework", "madeup", "--gpu", "none", status=2)
+def test_builds_of_a_made_up_framework(site, gpuenv, tmp_path):
+    for version in ("1.0", "2.0"):
+        text = f"__version__ = {version!r}\nERROR = 1e-9\n"
+        make_wheel(tmp_path, "madeup", version, files={"madeup.py": text})
+    before = gpuenv("solve --framework madeup --gpu none", status=2)
     assert "no framework has that name" in before.stderr
     add(site, DATA)
-    flags = ["--framework", "madeup", "--find-links", str(links), "--offline", "--python", HERE]
-    flags += ["--platform", "linux-x86_64", "--json"]
-    chosen = {}
-    for gpu, driver in (("H100", "580.65.06"), ("V100", "550.54.14"), ("H100", "550.54.14")):
-        done = gpuenv(
-            site,
-            work,
-            "solve",
-            *flags,
-            "--gpu",
-            gpu,
-            "--driver",
-            driver,
-            "-o",
-            "pylock.gpu.toml",
-            status=None,
-        )
-        answer = json.loads(done.stdout)
-        chosen[gpu, driver] = (
-            answer["frameworks"]["madeup"]["version"] if done.returncode == 0 else done.returncode
-        )
-    assert chosen == {
-        ("H100", "580.65.06"): "2.0",
-        ("V100", "550.54.14"): "1.0",
-        ("H100", "550.54.14"): 3,
-    }
+    solve = f"solve --framework madeup --find-links {tmp_path} --offline --python {HERE} --json"
+    solve += " --platform linux-x86_64 -o pylock.gpu.toml"
+    for host, version in {
+        "--gpu H100 --driver 580.65.06": "2.0",
+        "--gpu V100 --driver 550.54.14": "1.0",
+        "--gpu H100 --driver 550.54.14": None,
+    }.items():
+        document = gpuenv(f"{solve} {host}", status=0 if version else 3).document
+        assert not version or document["frameworks"]["madeup"]["version"] == version
 
 
-def test_a_made_up_framework_is_locked_installed_and_verified(site, tmp_path):
-    work, links = tmp_path / "work", tmp_path / "links"
-    links.mkdir()
+def test_a_made_up_framework_is_locked_installed_and_verified(site, gpuenv, folder, tmp_path):
     text = "__version__ = '1.0'\nERROR = 1e-9\n"
     requires = ["helper ; extra == 'fast'"]
-    make_wheel(links, "madeup", "1.0", requires=requires, files={"madeup.py": text})
-    make_wheel(links, "helper", "3.0")
+    make_wheel(tmp_path, "madeup", "1.0", requires, files={"madeup.py": text})
+    make_wheel(tmp_path, "helper", "3.0")
     add(site, WAYS)
-    flags = ["--find-links", str(links), "--offline", "--gpu", "none", "--python", HERE]
-    gpuenv(site, work, "solve", "--framework", "madeup", *flags)
-    text = (work / "pylock.toml").read_text()
+    links = f"--find-links {tmp_path}"
+    gpuenv(f"solve --framework madeup {links} --offline --gpu none --python {HERE}")
+    text = (folder / "pylock.toml").read_text()
     assert 'name = "madeup"' in text and 'name = "helper"' not in text and 'variant = "cpu"' in text
-    command = ["sync", "pylock.toml", "--target", "env", "--no-verify", "--find-links", str(links)]
-    gpuenv(site, work, *command)
-    verify = ["verify", "pylock.toml", "--target", "env", "--no-device", "--json"]
-    answer = json.loads(gpuenv(site, work, *verify).stdout)
+    gpuenv(f"sync pylock.toml --target env --no-verify {links}")
+    verify = "verify pylock.toml --target env --no-device --json"
+    answer = gpuenv(verify).document
     assert answer["ok"], answer
     assert any("made-up convolution" in check["evidence"] for check in answer["checks"])
-    module = next((work / "env").rglob("madeup.py"))
+    module = next((folder / "env").rglob("madeup.py"))
     module.write_text(module.read_text().replace("1e-9", "0.5"))
-    broken = gpuenv(site, work, *verify, status=1)
-    failed = {
-        check["name"] for check in json.loads(broken.stdout)["checks"] if check["status"] == "fail"
-    }
-    assert "madeup" in failed
+    broken = gpuenv(verify, status=1).document
+    assert "madeup" in {check["name"] for check in broken["checks"] if check["status"] == "fail"}
 
 
 def test_a_damaged_data_file_is_named(site):

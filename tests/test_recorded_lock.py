@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from urllib.parse import unquote
@@ -12,6 +11,7 @@ import pytest
 from gpuenv import api
 from gpuenv.install import environment_files, wheels
 from gpuenv.interpreters import find_uv
+from processes import run_program
 from small_wheels import make_lock, make_wheel, write_lock
 from tables import each
 
@@ -58,8 +58,7 @@ def verify(call):
 
 
 def uv_pip(env, *arguments):
-    command = [find_uv() or "", "pip", *arguments, "--python", str(env)]
-    subprocess.run([*command, "--quiet"], check=True)
+    run_program([find_uv() or "", "pip", *arguments, "--python", env, "--quiet"])
 
 
 def test_the_recorded_lock_is_verified_and_not_that_of_the_working_folder(env, locks, sync, verify):
@@ -178,6 +177,5 @@ def test_a_bundle_records_the_lock(tmp_path, locks, call):
     lock, bundle, env = locks["1.0"], tmp_path / "env.pyz", tmp_path / "env"
     call(f"download {lock} --find-links {lock.parent}/links --bundle {bundle}")
     shutil.rmtree(lock.parent / "links")
-    flags = ["--target", str(env), "--gpu", "none", "--no-verify"]
-    subprocess.run([sys.executable, str(bundle), *flags], check=True)
+    run_program(f"{sys.executable} {bundle} --target {env} --gpu none --no-verify")
     assert api.recorded_lock(str(env)) == api.read_lock(str(lock))

@@ -18,13 +18,11 @@ from gpuenv.binaries import fat_binaries
 from gpuenv.binaries.rows import read_record
 from index_server import make_wheel
 from processes import run_program
-from tables import cases, data_file, each
+from tables import cases, data_file, each, on_x86_64
 
 CASES = data_file("scan.toml")
 EMPTY = {"needs": [], "opens": [], "binaries": 0, "sass": {}, "ptx": []}
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or os.uname().machine != "x86_64", reason="gcc for x86_64"
-)
+pytestmark = on_x86_64
 
 
 def build(case, folder):
@@ -143,24 +141,8 @@ def tools(made_once):
 def fetch_tools(folder):
     rows = [f"{name}=={TOOLS_VERSION} --hash=sha256:{digest}\n" for name, digest in TOOLS.items()]
     (folder / "tools.txt").write_text("".join(rows))
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--no-deps",
-        "--require-hashes",
-        "--only-binary",
-        ":all:",
-    ]
-    command += [
-        "-q",
-        "--disable-pip-version-check",
-        "-d",
-        str(folder),
-        "-r",
-        str(folder / "tools.txt"),
-    ]
+    download = "download --no-deps --require-hashes --only-binary :all: -q"
+    command = f"{sys.executable} -m pip {download} -d {folder} -r {folder}/tools.txt"
     done = run_program(command, status=None)
     if done.returncode and not os.environ.get("CI"):
         pytest.skip(f"no package index: {done.stderr.strip().splitlines()[-1:]}")
