@@ -64,14 +64,6 @@ def test_a_cpu_of_a_level_has_its_features(level):
         assert len(variants.suitable_values("x86_64", "level", reached, less)) < len(reached)
 
 
-# ---- GPUs and drivers ----------------------------------------------------------------------------
-
-
-@each("name", ["H100 New", "H100 40D", "H100 GDDR", "H100X5", "H100 SXMX"])
-def test_another_word_is_another_gpu(name):
-    assert DATA.compute_capability(name) is None
-
-
 # ---- files of the data ---------------------------------------------------------------------------
 
 # schema, date of the data, whether it is used, the message

@@ -120,14 +120,6 @@ def test_an_explicit_file_of_another_tool_has_its_files_only(tmp_path):
     assert pin.wheel.metadata == {"build": "h1", "build_number": 0, "subdir": "linux-64"}
 
 
-def test_an_explicit_file_may_have_an_md5(tmp_path):
-    """The sha256 is read from the channel before the installation."""
-    (pin,) = read_conda(tmp_path, "spec.txt", f"@EXPLICIT\n{FILE}#{'b' * 32}\n").pins
-    assert pin.wheel.sha256 is None
-    build = {"build": "h1_3", "build_number": 3, "subdir": "linux-64"}
-    assert pin.wheel.metadata == {**build, "md5": "b" * 32}
-
-
 @each("name text message", TABLES["unreadable"])
 def test_a_conda_lock_that_cannot_be_read_is_refused(name, text, message, tmp_path):
     with pytest.raises(InputError, match=re.escape(message)):

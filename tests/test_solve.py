@@ -140,15 +140,3 @@ def test_a_refusal_is_one_that_the_data_bears_out(case):
         if case["default_index_only"] and build.index != "default":
             continue
         assert solved({**case, "framework": [f"torch=={build.local}"]}) is None
-
-
-def test_pip_and_uv_and_packaging_accept_the_lock():
-    from packaging.pylock import Pylock
-
-    case = CASES[0]
-    lock = gpuenv.lock(gpuenv.solve(request_of(case), host_of(case)))
-    import tomllib
-
-    parsed = Pylock.from_dict(tomllib.loads(pylock.dumps(lock)))
-    parsed.validate()
-    assert len(parsed.packages) == len(lock.pins)

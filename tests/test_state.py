@@ -99,7 +99,8 @@ def test_an_installation_adds_to_an_environment(folder):
 def test_a_link_to_an_environment_stays_a_link(folder):
     (folder / "real").mkdir()
     (folder / "link").symlink_to("real")
-    install("alpha --target link/")
+    install("alpha==1.0 --target link/")
+    install("alpha>1 --target link")
     assert (folder / "link").is_symlink() and installed(folder / "real") == ["alpha-2.0"]
 
 

@@ -144,14 +144,6 @@ def test_an_environment_that_was_moved(tmp_path, env, first):
     assert f"'{moved}'" in (moved / "bin" / "activate").read_text()
 
 
-def test_a_link_to_an_environment_stays_a_link(tmp_path, env, first, second):
-    link = tmp_path / "current"
-    sync(first, env)
-    link.symlink_to("env")
-    sync(second, link)
-    assert link.is_symlink() and versions(env)["alpha"] == "2.0"
-
-
 # ---- failures -----------------------------------------------------------------------------------
 
 
