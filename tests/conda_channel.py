@@ -14,8 +14,6 @@ from pathlib import Path
 import pytest
 from conda_package_streaming.create import conda_builder
 
-from conda_prefixes import PLAIN_BUILD
-
 SITE = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
 RECORDS = Path(__file__).parent / "data" / "conda_records.json"
 INDEXED = (
@@ -28,6 +26,7 @@ INDEXED = (
     "constrains",
     "track_features",
 )
+PLAIN_BUILD = "h0_0"
 WHEN = 1_700_000_000  # of every file: the same channel has the same bytes
 
 

@@ -1,24 +1,22 @@
-"""Prefixes of the cases of data/conda_environments.toml, also in the interpreter of a conda."""
+"""Prefixes of the cases of data/conda_environments.toml."""
 
 import json
 import tomllib
 from functools import partial
 from pathlib import Path
 
+import conda_channel
 from gpuenv.install import conda_history, conda_prefix
 
 DATA = tomllib.loads((Path(__file__).parent / "data" / "conda_environments.toml").read_text())
 CASES = DATA["case"]
 SOLVES = DATA["solve"]
 REPAIRS = DATA["repair"]
-PLAIN_BUILD = "h0_0"
 HOST = "--gpu H100 --driver 570.86.10 --glibc 2.35 --platform linux-x86_64"
 
 
 def rows(table):
     """The records of the packages in a table, "packages" or "elsewhere"."""
-    import conda_channel  # which a conda that imports this module lacks
-
     for package, depends in DATA[table].items():
         constrains = DATA["constrains"].get(package, [])
         is_noarch = package.split()[0] in DATA["noarch-python"]["names"]
@@ -28,8 +26,6 @@ def rows(table):
 
 def make_channels(made_once):
     """Make the channels of the cases: that of the packages, and the other one."""
-    import conda_channel
-
     return [
         made_once(f"environments-{table}", partial(conda_channel.make, rows=rows(table)))
         for table in ("packages", "elsewhere")
@@ -51,7 +47,7 @@ def rows_of(channels):
 
 def label(record):
     """Return the name of a package in the cases."""
-    build = "" if record["build"] == PLAIN_BUILD else f" {record['build']}"
+    build = "" if record["build"] == conda_channel.PLAIN_BUILD else f" {record['build']}"
     return f"{record['name']} {record['version']}{build}"
 
 
