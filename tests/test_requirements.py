@@ -189,12 +189,16 @@ def test_a_file_at_a_url_that_cannot_be_read(files, call):
     done = call(*solve, f"{files.base}/none.txt", status=4)
     done.says_in_one_line(f"{files.base}/none.txt", "status 404")
     done = call(*solve, f"{files.base}/loop.txt", status=2)
-    done.says_in_one_line(f"{files.base}/loop.txt:2: loop.txt leads back to itself")
+    loop = f"{files.base}/loop.txt"
+    done.says_in_one_line(f"{loop}:2: {loop} leads back to itself")
     files.asked.clear()
     call(*solve, f"{files.base}/team/r.txt", "--offline", status=4).says_in_one_line("--offline")
     assert not files.asked
     files.user = ("u", "secret")
     secret = files.base.replace("://", "://u:secret@")
+    done = call(*solve, f"{secret}/loop.txt", status=2)
+    assert "leads back to itself" in done.stderr and "secret" not in done.stderr
+    files.raw["/loop.txt"] = ("text/plain", f"-r {secret}/loop.txt".encode())
     done = call(*solve, f"{secret}/loop.txt", status=2)
     assert "leads back to itself" in done.stderr and "secret" not in done.stderr
 

@@ -184,7 +184,8 @@ class _Reader:
                         hint = "fetch the file first, and name the copy"
                         raise InputError(f"{where}: {shown} is a URL", hint=hint)
                     if _place(nested) in ancestors:
-                        raise InputError(f"{where}: {value} leads back to itself")
+                        named = shown if _is_url(nested) else value
+                        raise InputError(f"{where}: {named} leads back to itself")
                     if not _is_url(nested) and not os.path.isfile(nested):
                         hint = "correct the path, which is relative to this file"
                         raise InputError(f"{where}: {nested} does not exist", hint=hint)
