@@ -281,7 +281,9 @@ def test_the_project_itself_is_installed_when_it_is_added(tmp_path):
     project = f'[project]\nname = "work"\n{asks}version = "1.5"\n{BUILD_SYSTEM}'
     table = f'[tool.gpuenv]\npython = "{HERE}"\nno-index = true\nfind-links = ["../links"]\n'
     profile = '[tool.gpuenv.profiles.ci]\ngpu = "none"\n'
-    (work / "pyproject.toml").write_text(project + table + profile)
+    lib = "{ path = '../links/lib-1.0-py3-none-any.whl', marker = 'python_version > \"3\"' }"
+    sources = f"[tool.uv.sources]\nlib = [{lib}]\n"
+    (work / "pyproject.toml").write_text(project + table + profile + sources)
     hint = "the project work is not installed; gpuenv add . installs it"
     assert hint in run("run true", work).stderr
     run("add .", work)
@@ -291,6 +293,10 @@ def test_the_project_itself_is_installed_when_it_is_added(tmp_path):
     assert [*map(pin_of, lock["packages"])] == ["base 1.0", "lib 1.0", "work . editable"]
     assert hint not in run("run python -c 'import work'", work).stderr
     assert "work" not in run("export --to uv", work).stdout
+    assert "wheels: 2 files downloaded" in run("download -d wheels", work).stdout
+    run("sync --find-links wheels --no-index", work)
+    refused = run("download --bundle work.pyz", work, status=2)
+    refused.says_in_one_line("work is an editable install")
     write_project("1.6")
     run("lock --check", work)
     run("sync", work)

@@ -251,6 +251,8 @@ def test_requirements_of_groups_extras_and_paths(folder):
     text = (folder / "pyproject.toml").read_text()
     assert "delta" not in text and "gamma" not in text and "beta" not in text
     assert text.startswith("# ours\n") and "# the end\n" in text
+    gpuenv("remove alpha")  # the last one
+    assert installed(folder / ".venv") == []
 
 
 @each("locale", ["C", "POSIX", "de_DE.ISO-8859-1", "C.UTF-8"])

@@ -489,7 +489,8 @@ class IndexOptions(Value):
     `build_settings` are texts KIND NAME TEXT about builds, of every package if NAME is *: a
     requirement or constraint of the build, or a config (for the backend) or variable KEY=VALUE.
     `exclude_newer_of` are texts NAME=DATE for single packages; NAME= excludes nothing. Relative
-    paths of requirements start from `folder`.
+    paths of requirements start from `folder`, or from the working folder without it. The request
+    has what the project in `folder` requires.
     """
 
     index_url: str | None = None

@@ -312,7 +312,8 @@ def lock_profiles(
     _require_pins(upgrade or (), project, [old[profile.name] for profile in selected])
 
     for profile in selected:
-        if not profile.requests:
+        earlier = old[profile.name]
+        if not profile.requests and (earlier is None or not earlier.pins):
             message = f"{project.path}: tool.gpuenv.profiles.{profile.name} asks for nothing"
             raise InputError(message, hint="gpuenv add NAME")
 

@@ -338,7 +338,9 @@ class FileReader:
         static = next((text for text in given if "\nVersion:" in text), None)
         if static is None:
             bound = {text.partition("=")[0] for text in self._options.package_indexes}
-            static = static_metadata(folder, bound)
+            above = self._options.folder
+            is_asked_for = bool(above) and os.path.samefile(folder, above)
+            static = static_metadata(folder, bound, requires=not is_asked_for)
         if static is not None:
             content = static.encode()
         elif not any(os.path.isfile(os.path.join(folder, file)) for file in _PROJECT_FILES):

@@ -98,12 +98,12 @@ def folder_of(url: str, cache: str, *, offline: bool = False) -> str:
 
 
 def project_digest(folder: str) -> str:
-    """Return the sha256 of the files that describe the project in a folder."""
+    """Return the start of the sha256 of the files that describe the project in a folder."""
     digest = hashlib.sha256()
     for name in ("pyproject.toml", "setup.cfg", "setup.py"):
         path = os.path.join(folder, name)
         digest.update(read_input(path) if os.path.isfile(path) else b"")
-    return digest.hexdigest()
+    return digest.hexdigest()[:16]
 
 
 def _top(folder: str) -> str:

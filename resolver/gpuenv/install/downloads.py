@@ -22,7 +22,7 @@ from ..index.default_index import default_index
 from ..index.http import Transport
 from ..index.urls import file_url_to_path, path_to_file_url, redact_url, split_credentials
 from ..model import IndexOptions, Lock, Pin
-from ..requirements.source_urls import is_tree, read_commit
+from ..requirements.source_urls import is_editable, is_tree, read_commit
 from .bundle import bundled_urls, file_name, read_member, write_bundle
 from .lock_files import check_fits, fetch, sha256_of, with_built_wheels
 from .target_lock import hold
@@ -42,6 +42,8 @@ def download(
 ) -> tuple[int, int]:
     """Download the files of a lock that a folder does not have yet, and build what has no wheel.
 
+    Editable installs are left out: they are built where their folders are.
+
     Args:
         lock: The lock.
         folder: The folder; it is made if it is missing.
@@ -58,6 +60,7 @@ def download(
         TargetBusyError: Another run downloads into the folder all the time.
     """
     folder, report = os.path.abspath(folder), progress or ignore
+    lock = lock.replace(pins=tuple(pin for pin in lock.pins if not is_editable(pin.wheel)))
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
@@ -119,6 +122,9 @@ def download_bundle(
         TargetBusyError: Another run writes the bundle or the folder all the time.
     """
     path, report = os.path.abspath(path), progress or ignore
+    for wheel in (pin.wheel for pin in lock.pins if is_editable(pin.wheel)):
+        message = f"{wheel.name} is an editable install, which no bundle can have"
+        raise InputError(message, hint=f"gpuenv remove {wheel.name}")
     above, name = os.path.split(path)
     own = os.path.join(above, f".{name}.gpuenv")
     with hold(own, path, wait, report) as work:

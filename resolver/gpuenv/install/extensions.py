@@ -62,11 +62,10 @@ def label(lock: Lock, pin: Pin, prefix: str) -> str:
         pin: the package.
         prefix: the environment, which has the framework if the part of the lock has not.
     """
+    own = project_digest(folder_of(pin.wheel.url, "")) if is_editable(pin.wheel) else ""
     name = built_with(pin)
-    if is_editable(pin.wheel):
-        return project_digest(folder_of(pin.wheel.url, ""))
     if not name:
-        return ""
+        return own
     versions = [other.wheel.version for other in lock.pins if other.wheel.name == name]
     if not versions:
         installed = importlib.metadata.distributions(name=name, path=sites(prefix))
@@ -76,7 +75,7 @@ def label(lock: Lock, pin: Pin, prefix: str) -> str:
     if cuda is not None:
         capabilities = _capabilities(lock)
         parts += ["cuda", show_pair(cuda), "for", *map(show_pair, capabilities)]
-    return "-".join(parts)
+    return "-".join(filter(None, [*parts, own]))
 
 
 def require_compilers(lock: Lock, pins: Iterable[Pin]) -> None:

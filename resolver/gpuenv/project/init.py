@@ -178,6 +178,8 @@ def _fields_beside_project(
         fields["requirements"] = requirements
     if has_setup and not has_dependencies(document):
         fields["project-dependencies"] = True
+    if "project" in document and "dev" in _table(document, "dependency-groups"):
+        fields["groups"] = ["dev"]  # which uv installs, too
     return fields
 
 

@@ -221,7 +221,7 @@ def index_options(
         extra_index_urls=(*others.extra_index_urls, *fields.extra_index_urls),
         find_links=tuple(find_links),
         no_index=others.no_index or fields.no_index,
-        folder=folder,
+        folder=folder or os.curdir,
         offline=others.offline,
         refresh=others.refresh,
     )

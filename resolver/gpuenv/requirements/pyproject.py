@@ -141,12 +141,16 @@ def _read_document(path: str) -> tuple[str, _Document, dict[str, Any]]:
         raise InputError(f"{path}: {error}") from None
 
 
-def static_metadata(folder: str, bound: Collection[str] = ()) -> str | None:
+def static_metadata(
+    folder: str, bound: Collection[str] = (), *, requires: bool = True
+) -> str | None:
     """Return the METADATA of the project in a folder; None if only a build can tell it.
 
     Args:
         folder: the folder.
         bound: the packages whose index the project that is solved gives.
+        requires: whether it has the requirements; False for the project that is solved, because
+            the request has them, for the target.
 
     Raises:
         InputError: it cannot be read, or it takes a requirement from an index of its own.
@@ -166,7 +170,7 @@ def static_metadata(folder: str, bound: Collection[str] = ()) -> str | None:
     tools = ToolTables(path, text, content, holds=refuse, start=None)
     extras = tuple(project.optional_dependencies or ())
     texts: dict[str, list[str]] = {}
-    for extra in ("", *extras):
+    for extra in ("", *extras) if requires else ():
         reader = _Reader(path, text, project, tools)
         if extra:
             reader.add_extra(normalize_name(extra))

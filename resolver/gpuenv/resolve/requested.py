@@ -97,9 +97,9 @@ def requirements_of(request: Request, store: CandidateStore) -> list[NodeRequire
     """Return what a request on the host of a store requires, its frameworks first.
 
     Raises:
-        InputError: as read_request, or the request is empty.
+        InputError: as read_request, or the request is empty and does not follow an earlier lock.
     """
-    if not request.frameworks and not request.requirements:
+    if not (request.frameworks or request.requirements or request.earlier):
         raise InputError("nothing to solve: name a framework (--framework torch) or a requirement")
     data, environment = store.data, store.environment
     frameworks, others = read_request(request, data, environment)
