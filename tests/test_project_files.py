@@ -249,8 +249,7 @@ find-links = ["links"]
 gpu = "none"
 """
     )
-    (work / "r.txt").write_text("-e ../near")
-    run("add ../mine -r r.txt", work)
+    run("add ../mine --editable ../near", work)
     document = tomllib.loads((work / "pyproject.toml").read_text())
     assert document["project"]["dependencies"] == ["mine", "near"]
     sources = {"mine": {"path": "../mine"}, "near": {"path": "../near", "editable": True}}

@@ -165,19 +165,20 @@ def changed_requirements(
     from ..project import edit  # tomlkit, which only this needs
 
     path = os.path.join(folder, read.FILE)
+    place = os.path.realpath(path)  # a link stays one
     read.read_document(folder)  # raises an InputError that says what is wrong, and where
-    before = {path: read_input(path), **_lock_files(folder)}
+    before = {place: read_input(place), **_lock_files(folder)}
     chosen = (edit.GROUPS, group) if group else (edit.EXTRAS, extra) if extra else None
-    text = edit.without_requirements(before[path].decode(), path, remove, chosen)
+    text = edit.without_requirements(before[place].decode(), path, remove, chosen)
     text = edit.with_requirements(text, path, add, chosen, compatibility_data())
     recorded = _recorded(target)
     try:
-        write_whole(path, text.encode())
+        write_whole(place, text.encode())
         yield
     except BaseException:
         if _recorded(target) != recorded:
             raise
-        now = {path: read_input(path), **_lock_files(folder)}
+        now = {place: read_input(place), **_lock_files(folder)}
         write_all({path: content for path, content in before.items() if now.get(path) != content})
         for path in now.keys() - before.keys():
             os.unlink(path)

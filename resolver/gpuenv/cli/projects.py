@@ -17,6 +17,7 @@ from ..render import locks as render
 from ..render import refusals
 from ..render.values import index_lines, reasons_json
 from ..requirements.files import read_files
+from ..requirements.parse import editable_requirement
 from .environments import exit_on_signals
 from .flags import HOST, PLACES, PROJECT
 from .output import print_errors, print_json, print_lines, print_report
@@ -180,6 +181,7 @@ class Add(Command):
     ARGUMENTS = (
         Argument("[REQUIREMENT ...]", "As in pip", dest="changed"),
         Argument("-r --requirements FILE ...", "Add the requirements of a file"),
+        Argument("-e --editable FOLDER ...", "Add the project in a folder as an editable install"),
         *CHANGING,
     )
 
@@ -187,6 +189,7 @@ class Add(Command):
         """Change, lock and install."""
         check_names(arguments.changed)
         texts = [read_requirement(text) for text in arguments.changed]
+        texts += [editable_requirement(text, "the command line") for text in arguments.editable]
         read_url = partial(api.read_url, options=read_index_options(arguments))
         file = read_files(arguments.requirements, read_url=read_url)
         arguments.changed = [*texts, *file.requirements]
