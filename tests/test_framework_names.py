@@ -71,16 +71,7 @@ def test_a_requirement_is_the_framework(name, host, tmp_path):
 
 @each(
     "name meant",
-    [
-        ("jxa", "jax"),
-        ("cuppy", "cupy"),
-        ("xformer", "xformers"),
-        ("torchx", None),
-        ("jaxlib", None),
-        ("keras", None),
-        ("llm", None),
-        ("vllm", None),
-    ],
+    data_file("tables/framework_names.json")["slips"],
 )
 def test_a_slip_is_solved_with_a_warning(name, meant, folder):
     """A stranger's package has the name; one that is well known for itself gets no warning."""

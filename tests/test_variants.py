@@ -27,8 +27,7 @@ from gpuenv.lock.host_fit import variant_fit
 from gpuenv.model import IndexOptions, Request
 from gpuenv.requirements.target import TargetEnvironment, split_label
 from gpuenv.resolve.wheel_variants import VariantChooser
-from index_server import IndexServer
-from indexes import combined_index, find_links, simple_index
+from indexes import find_links
 from processes import run_program
 from tables import HERE, cases, data_file, each
 from variant_maker import (
@@ -47,7 +46,8 @@ CONFORMANCE = data_file("variant_conformance.toml")
 CASES = data_file("variants.toml")
 ON_H100 = f"--gpu sm_90 --driver 570.86.10 --python {HERE}"
 DEMO = "solve demo --no-index --find-links links"
-GPU = data_file("tables/variants.json")["gpu"]
+TABLES = data_file("tables/variants.json")
+GPU = TABLES["gpu"]
 
 
 # ---- the choice ----------------------------------------------------------------------------------
@@ -158,43 +158,42 @@ def test_the_conformance_material(case, tmp_path):
 # ---- indexes -------------------------------------------------------------------------------------
 
 
-def fill(server, *, described=True):
-    """Add a release that has only variant wheels."""
+def fill(server, version="1.0", described=GPU):
+    """Add a release that has only variant wheels, and a document that describes these variants."""
     for label, properties in GPU.items():
         document = metadata({label: properties})
-        server.add_file("demo", *make_variant("demo", "1.0", label, document))
-    if described:
-        content = json.dumps(metadata(GPU)).encode()
-        server.add_file("demo", "demo-1.0-variants.json", content)
+        server.add_file("demo", *make_variant("demo", version, label, document))
+    content = json.dumps(metadata(described)).encode()
+    server.add_file("demo", f"demo-{version}-variants.json", content)
 
 
 def labels_of(index, wheels):
     return [variant.label for variant in index.variants(wheels).variants]
 
 
-def test_what_an_index_may_answer(transport, cache):
-    with IndexServer(ranges=False) as server:
-        fill(server)
-        server.add_file("other", *make_variant("other", "1.0", "cu126", metadata(GPU)))
-        server.add_file("other", "other-1.0-variants.json", b"[]")
-        server.add_file("whole", *make_variant("whole", "1.0", "null", metadata({"null": {}})))
-        index = simple_index(server.url, transport=transport, cache=cache)
-        server.faults["/files/demo-1.0-variants.json"] = ["tampered", "always"]
-        with pytest.raises(PackageIndexError, match="has the wrong hash"):
-            index.variants(index.wheels("demo"))
-        server.faults["/files/other-1.0-variants.json"] = ["403"]
-        with pytest.raises(PackageIndexError, match="answered with status 403"):
-            index.variants(index.wheels("other"))
-        with pytest.raises(UnusableFileError, match="it must be an object"):
-            index.variants(index.wheels("other"))
-        whole = index.wheels("whole")
-        assert labels_of(index, whole) == ["null"]
-        direct = combined_index(transport, cache)
-        url = f"{server.base}/files/{whole[0].filename}"
-        assert labels_of(direct, (direct.direct("whole", url),)) == ["null"]
-    offline = simple_index(server.url, transport=transport, cache=cache, offline=True)
+def test_what_an_index_may_answer(server, index_of, direct_of):
+    server.ranges = False
+    fill(server)
+    server.add_file("other", *make_variant("other", "1.0", "cu126", metadata(GPU)))
+    server.add_file("other", "other-1.0-variants.json", b"[]")
+    server.add_file("whole", *make_variant("whole", "1.0", "null", metadata({"null": {}})))
+    index, direct = index_of(), direct_of()
+    server.faults["/files/demo-1.0-variants.json"] = ["tampered", "always"]
+    with pytest.raises(PackageIndexError, match="has the wrong hash"):
+        index.variants(index.wheels("demo"))
+    server.faults["/files/other-1.0-variants.json"] = ["403"]
+    with pytest.raises(PackageIndexError, match="answered with status 403"):
+        index.variants(index.wheels("other"))
+    with pytest.raises(UnusableFileError, match="it must be an object"):
+        index.variants(index.wheels("other"))
+    whole = index.wheels("whole")
+    assert labels_of(index, whole) == ["null"]
+    url = f"{server.base}/files/{whole[0].filename}"
+    assert labels_of(direct, (direct.direct("whole", url),)) == ["null"]
+    asked, offline = len(server.asked), index_of(offline=True)
     with pytest.raises(OfflineError, match=r"demo-1.0-variants.json is not in the cache"):
         offline.variants(offline.wheels("demo"))
+    assert len(server.asked) == asked
 
 
 # ---- solve, lock, install, verify ----------------------------------------------------------------
@@ -213,17 +212,9 @@ H100 = {"gpu": ["sm_90"], "driver": "570.86.10"}
 
 
 def test_the_dependencies_follow_the_variant(tmp_path):
-    requires = [
-        "plain",
-        'windows; sys_platform == "win32"',
-        'cuda; "nvidia" in variant_namespaces',
-        'hopper; "nvidia::sm_arch::90_real" in variant_properties',
-        'volta; "nvidia::sm_arch::70_real" in variant_properties and python_version > "3"',
-        'cpu; variant_label == "null"',
-    ]
     for label, properties in GPU.items():
         document = metadata({label: properties})
-        write_variant(tmp_path, "demo", "1.0", label, document, requires=requires)
+        write_variant(tmp_path, "demo", "1.0", label, document, requires=TABLES["requires"])
     for name in ("cuda", "hopper", "volta", "cpu", "plain"):
         write_variant(tmp_path, name, "1.0", "")
     plan = solve(tmp_path, "demo", **H100)
@@ -429,11 +420,7 @@ def test_the_libraries_count_more_than_the_properties(tmp_path):
 def test_releases_of_an_index_are_read_at_once(server):
     """The metadata of one release is gone, and that of another contradicts the wheels."""
     for version in ("1.0", "2.0", "3.0", "4.0"):
-        for label, properties in GPU.items():
-            document = metadata({label: properties})
-            server.add_file("demo", *make_variant("demo", version, label, document))
-        content = metadata(GPU) if version != "3.0" else metadata({"null": {}})
-        server.add_file("demo", f"demo-{version}-variants.json", json.dumps(content).encode())
+        fill(server, version, GPU if version != "3.0" else {"null": {}})
     server.faults["/files/demo-4.0-variants.json"] = ["404", "always"]
     options = IndexOptions(index_url=server.url)
     plan = gpuenv.solve(Request(requirements=("demo",)), host_of(H100), options)
