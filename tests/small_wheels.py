@@ -54,6 +54,13 @@ def write_files(folder, files, replaced=()):
         path.write_bytes(text.encode())
 
 
+def replace_in(path, old, new):
+    """Replace the first place of a text in a file, which has it."""
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+
+
 def make_lock(*wheels):
     """A lock for the Python that runs the tests; it needs no GPU."""
     return Lock(

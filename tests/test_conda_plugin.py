@@ -15,7 +15,7 @@ from conda_stand_in import BROKEN, SITE, TORCH
 from gpuenv.conda_plugin import checks, error_hints, packages, transaction
 from gpuenv.install import conda_prefix
 from processes import run_program
-from small_wheels import write_files
+from small_wheels import write_files, write_record
 from tables import ROOT, data_file, each
 from test_cli import contents
 
@@ -129,11 +129,7 @@ def test_doctor_shows_the_health_check(conda, prefix):
     assert "gpuenv: Prove that" in conda.run("doctor --list").stdout
     doctor = f"doctor --prefix {prefix} gpuenv"
     assert " passed, 0 failed, " in conda.run(doctor).stdout
-    wheel = prefix / SITE / "nvidia_cudnn_cu12-9.1.0.70.dist-info"
-    wheel.mkdir()
-    (wheel / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: nvidia-cudnn-cu12\nVersion: 9.1.0.70\n"
-    )
+    write_record(prefix / SITE, "nvidia-cudnn-cu12", "9.1.0.70")
     done = conda.run(doctor, status=None)
     assert "FAIL owners cuDNN" in done.stdout
     assert "cudnn 9.14.0.64 of conda and nvidia-cudnn-cu12 9.1.0.70 of a wheel" in done.stdout

@@ -20,6 +20,7 @@ from fatbin_maker import binary, library
 from gpuenv.binaries import elf, environment
 from gpuenv.binaries.device_code import read_file
 from gpuenv.binaries.fat_binaries import DamagedFileError
+from small_wheels import write_record
 from tables import each, on_x86_64
 
 pytestmark = on_x86_64
@@ -219,14 +220,10 @@ def test_what_cannot_be_scanned_is_bad_input(name, tmp_path, call):
 # ---- environments --------------------------------------------------------------------------------
 
 
-def distribution(site, name, files, **texts):
-    info = site / f"{name.replace('-', '_')}-1.0.dist-info"
+def distribution(site, name, files, texts=()):
     for path, data in files.items():
         put(site / path, data)
-    put(info / "METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n".encode())
-    for file, text in texts.items():
-        put(info / file.replace("_json", ".json"), text.encode())
-    put(info / "RECORD", "".join(f"{path},,\n" for path in files).encode())
+    write_record(site, name, "1.0", files, texts=texts)
 
 
 @pytest.fixture(scope="module")
@@ -243,7 +240,7 @@ def env(tmp_path_factory, made):
     put(project / "toy/_C.so", made["80"])
     put(project / "build/lib/_C.so", made["80"])
     direct = json.dumps({"url": f"file://{project}", "dir_info": {"editable": True}})
-    distribution(site, "toy", {}, direct_url_json=direct)
+    distribution(site, "toy", {}, {"direct_url.json": direct})
     put(site / "kernels/scale.cubin", cubin("90a").replace(b"\x5a\x0d\x5a", b"\x50\x05\x50"))
     yield target
 

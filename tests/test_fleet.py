@@ -15,6 +15,7 @@ from gpuenv_fleet import dask_cluster, launchers
 from gpuenv_fleet.text import fold
 from processes import program
 from tables import ROOT, data_file, each
+from test_fleet_verify import write
 
 TABLES = data_file("tables/fleet.json")
 
@@ -89,10 +90,7 @@ def test_a_wrong_list_of_nodes_is_refused(text):
 def test_a_folder_a_file_and_stdin_give_the_same(call, folder, tmp_path, monkeypatch):
     hosts = {"n1": host(), "n2": host(driver="580.95.05"), "n3": host(V100, "550.54.14", (12, 4))}
     put(folder, **{f"{name}.json": document for name, document in hosts.items()})
-    lines = tmp_path / "all.ndjson"
-    lines.write_text(
-        "".join(json.dumps({"node": name, **one}) + "\n" for name, one in hosts.items())
-    )
+    lines = write(tmp_path / "all.ndjson", hosts)
 
     def detected(source):
         document = call(f"fleet detect --from {source} --json").document
@@ -101,7 +99,7 @@ def test_a_folder_a_file_and_stdin_give_the_same(call, folder, tmp_path, monkeyp
 
     document = detected(folder)
     assert detected(lines) == document
-    with lines.open() as stream:
+    with open(lines) as stream:
         monkeypatch.setattr(sys, "stdin", stream)
         assert detected("-") == document
     assert document["nodes"] == document["answered"] == 3

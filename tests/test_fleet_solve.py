@@ -1,6 +1,5 @@
 """`gpuenv fleet solve`: classes, the fewest locks, the cost of merges, what-if, profiles."""
 
-import json
 import tomllib
 from functools import cache
 
@@ -15,6 +14,7 @@ from gpuenv_fleet.classes import classify
 from gpuenv_fleet.solve import FleetLock, Solver, fewest_groups, serves, solve_fleet
 from hosts import host_of
 from tables import data_file, each
+from test_fleet_verify import write
 
 TABLES = data_file("tables/fleet_solve.json")
 SOLVE = "fleet solve --framework torch --offline --from"
@@ -226,13 +226,12 @@ def test_a_driver_upgrade_that_saves_a_lock(solver):
 @pytest.fixture
 def documents(tmp_path):
     rows = [(5, "H100", "580.65.06"), (2, "V100", "550.54.14"), (1, "GTX 1080 Ti", "595.45.04")]
-    file = tmp_path / "nodes.ndjson"
-    with file.open("w") as stream:
-        for count, gpu, driver in rows:
-            for number in range(count):
-                document = {"node": f"{gpu[0].lower()}{number}", **to_plain(described(gpu, driver))}
-                stream.write(json.dumps(document) + "\n")
-    return str(file)
+    nodes = {
+        f"{gpu[0].lower()}{number}": to_plain(described(gpu, driver))
+        for count, gpu, driver in rows
+        for number in range(count)
+    }
+    return write(tmp_path / "nodes.ndjson", nodes)
 
 
 def test_the_document_and_the_text(call, documents):

@@ -19,7 +19,7 @@ from gpuenv.verify.cudnn_log import calls, reasons
 from gpuenv.verify.runner import PROBES, Children
 from native_build import build, nvml_script
 from processes import run_program
-from small_wheels import write_record
+from small_wheels import replace_in, write_record
 from tables import cases, data_file, on_linux
 from test_verification import (
     CLEAN,
@@ -151,9 +151,8 @@ def test_a_tampered_reference_is_seen(environments, native, tmp_path):
     """The comparison can fail: a copy of the probes whose reference is other."""
     probes = tmp_path / "probes"
     shutil.copytree(PROBES, probes)
-    script, line = (probes / "_reference.py").read_text(), "value / (UNIT * UNIT) for value in sums"
-    assert line in script
-    (probes / "_reference.py").write_text(script.replace(line, f"1 + {line}"))
+    line = "value / (UNIT * UNIT) for value in sums"
+    replace_in(probes / "_reference.py", line, f"1 + {line}")
     env = {**CLEAN, "LD_LIBRARY_PATH": str(build("cuda_stub.c", CUDA, native).parent)}
     options = {"devices": 1, "device": None, "probes": str(probes)}
     checks = verified(environments[9], env=env, **options)

@@ -14,8 +14,7 @@ from gpuenv.verify import installed
 from gpuenv.verify.rule_checks import suitability_checks
 from gpuenv.verify.runner import Children
 from gpuenv.verify.survey import read_distributions, read_survey
-from index_server import record_of
-from small_wheels import write_files
+from small_wheels import write_files, write_record
 from tables import data_file, each
 
 TABLES = data_file("tables/installed.json")
@@ -29,13 +28,11 @@ def site_of(env):
 
 def add(env, name, files, version="1.0", installer="pip", *, requires=()):
     """A distribution with these files, {path: text}."""
-    site, info = site_of(env), f"{name}-{version}.dist-info"
-    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-    metadata += "".join(f"Requires-Dist: {text}\n" for text in requires)
-    texts = {**files, f"{info}/METADATA": metadata, f"{info}/INSTALLER": installer}
-    write_files(site, texts)
-    gone = f"{name}/__pycache__/gone.cpython-311.pyc,,\n"
-    (site / info / "RECORD").write_text(record_of(texts, info) + gone)
+    site, texts = site_of(env), {"INSTALLER": installer}
+    write_files(site, files)
+    write_record(site, name, version, files, requires=requires, texts=texts)
+    with (site / f"{name}-{version}.dist-info" / "RECORD").open("a") as record:
+        record.write(f"{name}/__pycache__/gone.cpython-311.pyc,,\n")
 
 
 def surveyed(env, *, fast=False, data=None):

@@ -14,6 +14,7 @@ from gpuenv.model import parse_pair, parse_release
 from gpuenv.requirements.target import PLATFORMS
 from processes import run_program
 from script_modules import load_script, tool
+from small_wheels import replace_in
 from tables import ROOT, data_file, each
 
 FOLDER = ROOT / "matrix_data"
@@ -62,10 +63,7 @@ def test_the_data_is_fresh_and_does_not_contradict_itself():
 
 
 def test_tables_of_changed_data_are_stale(copy):
-    gpus = copy / "gpus.toml"
-    gpus.write_text(
-        gpus.read_text(encoding="utf-8").replace('"RTX 4090 D"', '"RTX 4090 E"'), encoding="utf-8"
-    )
+    replace_in(copy / "gpus.toml", '"RTX 4090 D"', '"RTX 4090 E"')
     assert contradictions(matrix.load(str(copy))) == ["tables.json is stale: run compile"]
     done = run_program(tool("data", "compile", str(copy)))
     assert (done.returncode, done.stdout) == (0, f"{copy / 'tables.json'} is written\n")
@@ -212,12 +210,6 @@ def test_gpu_names():
 # ---- adding and damaging
 
 
-def damage(path, old, new):
-    text = path.read_text(encoding="utf-8")
-    assert old in text
-    path.write_text(text.replace(old, new, 1), encoding="utf-8")
-
-
 TORCH = "frameworks/torch.json"
 CUDNN = "libraries/nvidia-cudnn-cu12.json"
 
@@ -227,14 +219,14 @@ CUDNN = "libraries/nvidia-cudnn-cu12.json"
     data_file("tables/matrix.json")["damaged"],
 )
 def test_damage_is_told_by_file_and_row(copy, file, old, new, message):
-    damage(copy / file, old, new)
+    replace_in(copy / file, old, new)
     with pytest.raises(DataError, match=message):
         contradictions(matrix.load(str(copy)))
 
 
 @each("file old new message", data_file("tables/matrix.json")["planted"])
 def test_a_planted_contradiction_is_found(copy, file, old, new, message):
-    damage(copy / file, old, new)
+    replace_in(copy / file, old, new)
     found = contradictions(matrix.load(str(copy)))
     assert any(message in text for text in found), found
 

@@ -18,7 +18,7 @@ from gpuenv.lock import pylock
 from gpuenv.lock.host_fit import fit
 from index_server import IndexServer
 from processes import program, run_program
-from small_wheels import write_files
+from small_wheels import replace_in, write_files
 from tables import HERE, ROOT, cases, data_file, each
 from test_cli import contents, run
 
@@ -81,12 +81,6 @@ def repo(locked, folder):
     return folder
 
 
-def replaced(path, old, new):
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new, 1))
-
-
 def pins(path):
     return {pin.wheel.name: pin.wheel.version for pin in gpuenv.read_lock(str(path)).pins}
 
@@ -117,7 +111,7 @@ def test_dependencies_of_the_project_are_locked_with_it(folder, call):
     call("lock ci --offline")
     assert {"torch", "pillow", "packaging", "filelock"} <= {*pins(lock)}
     assert len(gpuenv.read_lock(str(lock)).choices) == 1
-    replaced(folder / "pyproject.toml", '"pillow"]', '"pillow<99"]')
+    replace_in(folder / "pyproject.toml", '"pillow"]', '"pillow<99"]')
     done = call("lock --check ci", status=1)
     assert "requirements: pillow<99 was added, pillow was removed" in done.stdout
 
@@ -154,7 +148,7 @@ def test_locking_again_changes_no_byte_and_says_so(repo, call):
 
 
 def test_a_failing_profile_is_named_and_nothing_is_written(repo, call):
-    replaced(repo / "pyproject.toml", 'frameworks = ["torch"]', 'frameworks = ["torch>=2.14"]')
+    replace_in(repo / "pyproject.toml", 'frameworks = ["torch"]', 'frameworks = ["torch>=2.14"]')
     before = contents(repo)
     for profiles in ("", "h100 v100"):
         done = call(f"lock --offline {profiles}", status=3)
@@ -192,21 +186,21 @@ def test_what_holds_is_kept_until_it_is_upgraded(indexed, call):
     call("lock")
     server.add("alpha", "2.0", ["beta"])
     server.add("beta", "2.0")
-    replaced(folder / "pyproject.toml", '["alpha"]', '["alpha", "gamma"]')
+    replace_in(folder / "pyproject.toml", '["alpha"]', '["alpha", "gamma"]')
     done = call("lock --refresh")
     assert pins(lock) == {"alpha": "1.0", "beta": "1.0", "gamma": "1.0"}
     assert done.stdout.splitlines()[:2] == [f"{lock.name}: 1 of 3 packages change", "  + gamma 1.0"]
     done = call("lock --refresh --upgrade alpha")
     assert pins(lock) == {"alpha": "2.0", "beta": "1.0", "gamma": "1.0"}
     assert "  alpha 1.0 -> 2.0" in done.stdout.splitlines()
-    replaced(
+    replace_in(
         folder / "pyproject.toml", '"gamma"', '"gamma", "beta>1"'
     )  # a pin that no longer holds moves by itself
     call("lock --refresh")
     assert pins(lock) == {"alpha": "2.0", "beta": "2.0", "gamma": "1.0"}
     server.add("alpha", "3.0", [])
     server.add("gamma", "2.0", [])
-    replaced(folder / "pyproject.toml", ', "beta>1"', "")
+    replace_in(folder / "pyproject.toml", ', "beta>1"', "")
     done = call("lock ci --refresh --upgrade")
     assert pins(lock) == {"alpha": "3.0", "gamma": "2.0"}
     assert "  - beta 2.0" in done.stdout.splitlines()
@@ -224,7 +218,7 @@ def test_names_that_are_nowhere_are_refused(indexed, call):
 def test_pins_of_an_edited_lock_are_not_kept(indexed, call):
     folder, server = indexed
     call("lock")
-    replaced(folder / "pylock.ci.toml", 'created-by = "gpuenv"', 'created-by = "me"')
+    replace_in(folder / "pylock.ci.toml", 'created-by = "gpuenv"', 'created-by = "me"')
     server.add("alpha", "2.0")
     done = call("lock --refresh")
     assert "pylock.ci.toml: was edited after it was locked: its pins are not kept" in done.stderr
@@ -563,7 +557,7 @@ def test_hooks_run_under_pre_commit(repo, tmp_path):
         return run_program(command, cwd=repo, env=environment, status=status)
 
     assert "pylock.h100.toml is fresh" in hook("gpuenv-lock-check").stdout
-    replaced(repo / "pyproject.toml", "requirements = []", 'requirements = ["pillow"]')
+    replace_in(repo / "pyproject.toml", "requirements = []", 'requirements = ["pillow"]')
     git(repo, "add", "pyproject.toml")
     done = hook("gpuenv-lock-check", status=1)
     assert "pylock.h100.toml is stale: requirements were none, are pillow" in done.stdout

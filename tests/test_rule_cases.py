@@ -8,6 +8,7 @@ from gpuenv.compat.conda_records import Carriers
 from gpuenv.errors import is_doubt
 from gpuenv.model import Gpu, Host, Python, parse_pair
 from gpuenv.verify.survey import read_distributions
+from small_wheels import write_record
 from tables import data_file, each
 
 TABLE = data_file("rule_cases.toml")
@@ -64,11 +65,7 @@ def test_wheels(case):
 @each("case", cases("pins"))
 def test_installed(case, tmp_path):
     for name, version in case["pins"]:
-        folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
-        folder.mkdir()
-        spelled = name.replace("-", "_").title()
-        text = f"Metadata-Version: 2.1\nName: {spelled}\nVersion: {version}\n"
-        (folder / "METADATA").write_text(text)
+        write_record(tmp_path, name.replace("-", "_").title(), version)
     rows = read_distributions([str(tmp_path)])
     pins = sorted((row.name, row.version) for row in rows)
     check(case, evaluate.pin_reasons(pins, host_of(case), DATA))

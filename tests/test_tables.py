@@ -17,6 +17,7 @@ from gpuenv.errors import GpuEnvError
 from gpuenv.model import IndexOptions, Request, parse_pair
 from hosts import host_of
 from script_modules import load_script
+from small_wheels import replace_in
 from tables import ROOT, data_file, each
 
 FOLDER = ROOT / "matrix_data"
@@ -174,10 +175,7 @@ def test_what_the_compilation_refuses(tmp_path, file, old, new, message):
         target = tmp_path / source.relative_to(FOLDER)
         target.parent.mkdir(exist_ok=True)
         shutil.copy(source, target)
-    path = tmp_path / file
-    text = path.read_text(encoding="utf-8")
-    assert old in text
-    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    replace_in(tmp_path / file, old, new)
     with pytest.raises(GpuEnvError, match=re.escape(message)):
         list(compile_matrix.compiled(tmp_path))
     assert not (tmp_path / "tables.json").exists()
