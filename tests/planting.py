@@ -5,7 +5,6 @@ The releases are downloaded once (2.3 GB together; uv keeps them).
 
 import os
 import shutil
-import sys
 from pathlib import Path
 
 from gpuenv.compat import data as matrix
@@ -14,7 +13,7 @@ from gpuenv.index.snapshot import Snapshot
 from gpuenv.install import wheels
 from gpuenv.model import Wheel
 from native_build import build
-from small_wheels import make_lock, write_record
+from small_wheels import HERE, make_lock, write_record
 from tables import data_file
 
 RELEASES = {
@@ -25,7 +24,6 @@ RELEASES = {
 }
 CUDNN = Path("nvidia/cudnn/lib")
 LARGE = 8 << 20  # bytes
-HERE = (sys.version_info[0], sys.version_info[1])
 SITE = Path("lib") / f"python{HERE[0]}.{HERE[1]}" / "site-packages"
 # What else an environment has: {distribution: (version, {file: names that it opens})}.
 # cuBLAS needs cublasLt.

@@ -30,7 +30,7 @@ pytestmark = on_x86_64
 def host_of(case):
     if "gpu" not in case:
         return Host(python=Python(version=HERE))
-    return host(case["gpu"], case.get("driver", "580.65.06"))
+    return host(case["gpu"], case.get("driver", "580.65.06"), python=".".join(map(str, HERE)))
 
 
 def named(checks, name):
