@@ -68,7 +68,9 @@ def has_table(data: Mapping[str, object]) -> bool:
 
 def has_dependencies(document: Mapping[str, Any]) -> bool:
     """Return whether a pyproject.toml has dependencies of a project: [project], or of Poetry 1."""
-    return "project" in document or "poetry" in document.get("tool", {})
+    tools = document.get("tool")
+    poetry = tools.get("poetry") if isinstance(tools, dict) else None
+    return "project" in document or (isinstance(poetry, dict) and "dependencies" in poetry)
 
 
 def read_project(folder: str, data: CompatibilityData, built: Built) -> Project:

@@ -70,7 +70,7 @@ class ToolTables:
         self._path, self._holds, self._start = path, holds, start
         self._texts, tools = [(path, "", text)], _table(document, "tool", path)
         self._poetry, self._pdm = _table(tools, "poetry", path), _table(tools, "pdm", path)
-        self._is_poetry_1 = "project" not in document and bool(self._poetry)
+        self._is_poetry_1 = "project" not in document and "dependencies" in self._poetry
         named = self._poetry if self._is_poetry_1 else _table(document, "project", path)
         self._name = normalize_name(str(named.get("name", "")))
         self._folder = os.path.dirname(path)
