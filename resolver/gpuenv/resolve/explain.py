@@ -393,10 +393,14 @@ def group_conflicts(facts: ReleaseFacts, trials: Trials, group: Roots) -> tuple[
     disagreements: list[Reason] = []
     indirect: list[Reason] = []
     for member, other in combinations(members, 2):
+        found = list(_disagreements(member, other))
+        pairs = [reason for reason in found if reason.code == "bad-pair"]
+        if pairs:  # in what else the members differ follows from it
+            disagreements += pairs
+            continue
         own, brought = _range_conflicts(facts.store, member, other)
         direct += own
         indirect += [] if own else brought
-        found = list(_disagreements(member, other))
         if any(reason.code == "cuda-variant" for reason in found):  # it says the same
             found = [one for one in found if one.code != "cuda-major"]
         disagreements += found
