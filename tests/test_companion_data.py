@@ -3,6 +3,8 @@
 import json
 import os
 import subprocess
+import tomllib
+from pathlib import Path
 
 from gpuenv.api.data import compatibility_data
 from gpuenv.compat.rows import convert
@@ -12,7 +14,7 @@ from gpuenv.requirements.versions import parse_requirement
 from index_server import IndexServer
 from processes import run_program
 from script_modules import load_script, tool
-from tables import cases, data_file, on_x86_64
+from tables import cases, data_file, each, on_x86_64
 
 DATA = data_file("companion_data.toml")
 
@@ -125,3 +127,26 @@ def test_the_judge_of_the_grid_finds_planted_faults(case):
     target = TargetEnvironment(grid.host_of("T4, driver 550.54.15", "torch"))
     line = {"requires": [], **case["line"]}
     assert list(grid.contradictions(line, lock, target)) == case["found"]
+
+
+@each(
+    "uploaded specifier version",
+    [
+        ("2023-05-01T00:00:00Z", "numpy>=1.20", "1.26.4"),
+        ("2023-05-01T00:00:00Z", "numpy<3", "2.0.0"),  # it says that NumPy 2 fits
+        ("2024-06-20T00:00:00Z", "numpy>=1.20", "2.0.0"),
+        (None, "numpy>=1.20", "2.0.0"),
+    ],
+)
+def test_a_native_wheel_that_is_older_than_numpy_2_gets_numpy_1(
+    server, call, tmp_path, monkeypatch, uploaded, specifier, version
+):
+    monkeypatch.chdir(tmp_path)
+    tag = "cp312-cp312-manylinux_2_17_x86_64"
+    server.add("native", "1.0", [specifier], tag=tag, upload_time=uploaded)
+    for release in ("1.26.4", "2.0.0"):
+        server.add("numpy", release)
+    host = "--gpu none --python 3.12 --platform linux-x86_64 --glibc 2.28"
+    call(f"solve native {host} --index-url", server.url, "-o", "pylock.toml")
+    lock = tomllib.loads(Path("pylock.toml").read_text(encoding="utf-8"))
+    assert {row["name"]: row["version"] for row in lock["packages"]}["numpy"] == version
