@@ -1,4 +1,7 @@
-"""A local channel of real records: its packages are small stand-ins with the real metadata."""
+"""A local channel of real records: its packages are small stand-ins with the real metadata.
+
+A real conda's Python imports it too, which has no pytest.
+"""
 
 import asyncio
 import hashlib
@@ -10,8 +13,8 @@ import tarfile
 from contextlib import contextmanager
 from itertools import starmap
 from pathlib import Path
+from unittest import mock
 
-import pytest
 from conda_package_streaming.create import conda_builder
 
 SITE = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
@@ -38,13 +41,12 @@ def records():
 @contextmanager
 def own_caches(folders):
     """Caches of their own for rattler and gpuenv, and no environment that is active."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RATTLER_CACHE_DIR", str(folders.mktemp("rattler")))
-        patch.setenv("GPUENV_CACHE_DIR", str(folders.mktemp("cache")))
-        for name in [
-            name for name in os.environ if name.startswith("CONDA_") or name == "VIRTUAL_ENV"
-        ]:
-            patch.delenv(name)
+    with mock.patch.dict(os.environ):
+        for name in [*os.environ]:
+            if name.startswith("CONDA_") or name == "VIRTUAL_ENV":
+                del os.environ[name]
+        os.environ["RATTLER_CACHE_DIR"] = str(folders.mktemp("rattler"))
+        os.environ["GPUENV_CACHE_DIR"] = str(folders.mktemp("cache"))
         yield
 
 
