@@ -316,7 +316,7 @@ def framework_reasons(
         Reason(
             code="extension-release",
             subject=subject,
-            need=f"{name} {shown_release(specifier)}, for which it was built",
+            need=f"{name} {shown_release(specifier)}",
             have=f"{name} {versions[name]}",
             source=links.source,
         )

@@ -41,7 +41,8 @@ def suitability_checks(
             # Each package may load its own library of two.
             unproved = is_doubt(reason) or reason.code == "two-libraries"
             status = "unknown" if unproved else "fail"
-            evidence = f"{reason.code}: needs {reason.need}; has {reason.have}"
+            needs = "" if reason.code == "bad-pair" else "needs "  # what it needs is a sentence
+            evidence = f"{reason.code}: {needs}{reason.need}; has {reason.have}"
             check = Check("rules", reason.subject, status, evidence)
             if reason.code == "two-cudnn":
                 check = check.replace(name="owners", marks=(("two-owners", "libcudnn.so", ""),))
