@@ -76,8 +76,9 @@ def advice_row(case: Case, finding: Finding) -> Advice | None:
             continue
         if row.least and not any(gpu >= version_tuple(row.least) for gpu in gpus):
             continue
-        cuda = case.first("cuda-built")
-        return row.replace(says=row.says.replace("{cuda}", f" ({cuda.value})" if cuda else ""))
+        torch = case.first("cuda-built", subject="torch")
+        cuda = f" ({torch.value})" if torch and torch.value != "none" else ""
+        return row.replace(says=row.says.replace("{cuda}", cuda))
     return None
 
 
