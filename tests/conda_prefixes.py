@@ -25,7 +25,7 @@ def rows(table):
 
 
 def make_channels(made_once):
-    """Make the channels of the cases: that of the packages, and the other one."""
+    """Make two channels, one of each table of the cases."""
     return [
         made_once(f"environments-{table}", partial(conda_channel.make, rows=rows(table)))
         for table in ("packages", "elsewhere")

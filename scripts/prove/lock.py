@@ -136,7 +136,7 @@ def requirement_faults(
 
 
 def target_faults(releases: Sequence[Release], python: str) -> Iterator[str]:
-    """Yield the wheels that are not those of their pin, or do not fit the target."""
+    """Yield the wheels that are of another release than their pin, or do not fit the target."""
     major, minor = map(int, python.split("."))
     target = set(cpython_tags((major, minor), platforms=PLATFORMS))
     target |= set(compatible_tags((major, minor), f"cp{major}{minor}", PLATFORMS))
@@ -162,7 +162,7 @@ ARGUMENTS = {
 
 
 def prove(arguments: Namespace) -> tuple[dict[str, Any], list[str]]:
-    """Check the lock."""
+    """Compare a lock with its requirements and its target. Return the record and the faults."""
     asked, python = arguments.requirements, arguments.python
     faults = violations(arguments.lock, asked, python, arguments.metadata)
     return {"lock": arguments.lock, "requirements": asked}, faults

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -100,8 +101,7 @@ def uninstalled_project(prefix: str, folder: str = "") -> str:
     document = read_toml(os.path.join(folder, read.FILE))
     is_package = document.get("tool", {}).get("uv", {}).get("package", "build-system" in document)
     name = normalize_name(document.get("project", {}).get("name", ""))
-    infos = [entry for site in sites(prefix) for entry in os.listdir(site) if "-info" in entry]
-    is_installed = any(normalize_name(info.partition("-")[0]) == name for info in infos)
+    is_installed = any(importlib.metadata.distributions(name=name, path=sites(prefix)))
     return name if is_package and not is_installed else ""
 
 
@@ -111,7 +111,7 @@ def profile_host(profile: Profile) -> Host:
 
 
 def profile_of(lock: Lock, path: str) -> Profile | None:
-    """Return the profile that a lock was made for, by the pyproject.toml beside it; None without.
+    """Return the profile of the pyproject.toml beside a lock that the lock was made for, or None.
 
     Args:
         lock: the lock.

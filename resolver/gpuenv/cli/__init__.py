@@ -145,6 +145,22 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
         sys.exit(0)
     if not name:
         name = "status"
+    _require_command(name, words)
+    parser = command_parser(name)
+    settings = find_settings(name, parser, _all_flags)
+    arguments, unknown = parser.read(words)
+    for key, value in settings.items():
+        if getattr(arguments, key) == parser.get_default(key):
+            setattr(arguments, key, value)
+    if unknown and not arguments.reports_unknown:
+        _refuse_unknown(parser, unknown)
+    arguments.unknown, arguments.command_line = unknown, command_line
+    arguments.settings = settings
+    return arguments
+
+
+def _require_command(name: str, words: Sequence[str]) -> None:
+    """End the process with one line if there is no such command, or none of `gpuenv pip`."""
     if name not in COMMANDS and name not in added_commands():
         message = f"there is no command {name}{command_suggestion(name)}"
         if name.startswith("-"):
@@ -157,27 +173,21 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
         message = f"{other} is no command of gpuenv pip, which installs only; use gpuenv {same}"
         print(f"gpuenv: {message}", file=sys.stderr)
         sys.exit(InputError.exit_status)
-    parser = command_parser(name)
-    settings = find_settings(name, parser, _all_flags)
-    arguments, unknown = parser.read(words)
-    for key, value in settings.items():
-        if getattr(arguments, key) == parser.get_default(key):
-            setattr(arguments, key, value)
-    if unknown and not arguments.reports_unknown:
-        flags = [word.partition("=")[0] for word in unknown if word.startswith("-")]
-        if not flags:
-            parser.error(f"{unknown[0]}: is one argument too many")
-        shown = [flag for action in parser.shown_actions() for flag in action.option_strings]
-        known = {flag.lstrip("-"): flag for flag in shown}
-        close = get_close_matches(flags[0].lstrip("-"), known, n=2, cutoff=0.7)
-        same = FLAGS_OF_OTHER_TOOLS.get(flags[0], "")
-        meant = f"; use {same}" if same.partition(" ")[0] in shown else ""
-        if close and not meant:
-            meant = f"; did you mean {' or '.join(known[name] for name in close)}?"
-        parser.error(f"there is no flag {flags[0]}{meant}")
-    arguments.unknown, arguments.command_line = unknown, command_line
-    arguments.settings = settings
-    return arguments
+
+
+def _refuse_unknown(parser: Parser, unknown: Sequence[str]) -> None:
+    """End the process with one line about words that no argument takes: what may be meant."""
+    flags = [word.partition("=")[0] for word in unknown if word.startswith("-")]
+    if not flags:
+        parser.error(f"{unknown[0]}: is one argument too many")
+    shown = [flag for action in parser.shown_actions() for flag in action.option_strings]
+    known = {flag.lstrip("-"): flag for flag in shown}
+    close = get_close_matches(flags[0].lstrip("-"), known, n=2, cutoff=0.7)
+    same = FLAGS_OF_OTHER_TOOLS.get(flags[0], "")
+    meant = f"; use {same}" if same.partition(" ")[0] in shown else ""
+    if close and not meant:
+        meant = f"; did you mean {' or '.join(known[name] for name in close)}?"
+    parser.error(f"there is no flag {flags[0]}{meant}")
 
 
 def load_command(name: str) -> Command:

@@ -405,13 +405,14 @@ def _refuse_of_wheels(arguments: Namespace, lock: Lock) -> None:
 
 def _refuse_offline(arguments: Namespace, lock: Lock) -> None:
     """Raise InputError if --offline is on and a package of a conda lock is at a URL."""
+    if not (lock.conda and arguments.offline):
+        return
     wheels = lock.wheels.pins if lock.wheels is not None else ()
-    for pin in (*lock.pins, *wheels) if lock.conda and arguments.offline else ():
-        if not pin.wheel.url.startswith("file:"):
-            message = f"--offline: {pin.wheel.name} {pin.wheel.version} is of no local channel"
-            raise InputError(
-                message, hint="conda packages are installed with a network: leave it out"
-            )
+    for wheel in (pin.wheel for pin in (*lock.pins, *wheels)):
+        if not wheel.url.startswith("file:"):
+            message = f"--offline: {wheel.name} {wheel.version} is of no local channel"
+            hint = "conda packages are installed with a network: leave it out"
+            raise InputError(message, hint=hint)
 
 
 def _installing(arguments: Namespace, lock: Lock, host: Host, builds: IndexOptions) -> Installing:

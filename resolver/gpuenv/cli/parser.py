@@ -380,7 +380,7 @@ def waiting_seconds(text: str) -> float:
 
 
 def output_file(text: str) -> str:
-    """Return the path of a file to write. InputError if there can be none, before the work."""
+    """Return the path of an output file. InputError if no file can be written there."""
     if text != "-":
         require_place(text)
     return text

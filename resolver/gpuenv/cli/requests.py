@@ -389,16 +389,17 @@ def _without_tag(text: str, builds: dict[str, str]) -> str:
 def check_names(texts: Sequence[str]) -> None:
     """Raise InputError for a nickname or a slip such as pytorch: another package has that name.
 
-    Of a slip that may be meant a line is announced.
+    A name that may be a slip is announced in one line.
     """
     data = api.compatibility_data()
+    frameworks, known = data.frameworks(), data.names()
     for text in texts:
         name = re.split(r"[^\w.-]", text)[0]
-        framework = meant_framework(name, data.frameworks())
+        framework = meant_framework(name, frameworks)
         if framework is not None:
             hint = f"write {framework}, or give the package of that name in a file: -r FILE"
             raise InputError(f"{text}: this package is not the framework {framework}", hint=hint)
-        close = close_name(normalize_name(name), data.names())
+        close = close_name(normalize_name(name), known)
         if close is not None:
             line = f"warning: {name} is a package of its own; did you mean {close}?"
             activity.current.announce(line)

@@ -103,7 +103,7 @@ def require_fresh(state: State, arguments: Namespace) -> None:
 
 
 def is_another(lock: Lock, recorded: Lock) -> bool:
-    """Return whether an environment that was made from `recorded` does not have a lock."""
+    """Return whether a lock differs from the recorded one that an environment was made from."""
     return lock.pins != recorded.pins or lock.needs.python != recorded.needs.python
 
 

@@ -246,7 +246,7 @@ def installed_reasons(
 
 
 def _bridged(reason: Reason) -> Reason:
-    """Return a reason beside cuda-compat, with which an older driver may run a toolkit."""
+    """Return a reason on a host with cuda-compat, which may let an older driver run a toolkit."""
     if reason.code not in ("driver-floor", "driver-cuda"):
         return reason
     have = f"{reason.have}, and cuda-compat is to bridge that"

@@ -471,7 +471,7 @@ def agreements_of_requirement(
     """Yield R11 for a wheel that the data does not know (links is None), and that requires NumPy.
 
     A wheel for one Python version that is older than NumPy 2 needs NumPy 1. Nothing is known of one
-    whose index gives no date. If the requirement ends the range, it says whether NumPy 2 fits.
+    whose index gives no date. A requirement with an upper bound says whether NumPy 2 fits.
     """
     if links is not None or requirement.name != "numpy" or "<" in requirement.specifier:
         return

@@ -246,8 +246,7 @@ class SourceBuilder:
             except DAMAGED_SDIST as error:
                 problem = f"an archive that cannot be unpacked ({error})"
                 raise _failure(sdist, problem) from None
-            if index := _index_of_placeholder(source):
-                raise BuildFailedError(_placeholder(sdist, index), "")
+            _refuse_placeholder(sdist, source)
             try:
                 settings = self._install_settings()
                 flags = ["--no-index"] if self._options.no_index else []
@@ -375,30 +374,26 @@ def _missing_module(sdist: Wheel, module: str) -> Reason:
     )
 
 
-def _index_of_placeholder(source: str) -> str:
-    """Return the index from which a placeholder downloads its wheel (wheel-stub, nvidia-stub).
-
-    It is "" for a project that is built.
-    """
+def _refuse_placeholder(sdist: Wheel, source: str) -> None:
+    """Raise BuildFailedError if a build would only download a wheel (wheel-stub, nvidia-stub)."""
     try:
         document = tomllib.loads(Path(source, "pyproject.toml").read_text(encoding="utf-8"))
         backend = document["build-system"]["build-backend"]
         if backend == "nvidia_stub.buildapi":
-            return "https://pypi.nvidia.com"
-        is_stub = backend == "wheel_stub.buildapi"
-        return str(document["tool"]["wheel_stub"]["index_url"]).rstrip("/") if is_stub else ""
+            index = "https://pypi.nvidia.com"
+        elif backend == "wheel_stub.buildapi":
+            index = str(document["tool"]["wheel_stub"]["index_url"]).rstrip("/")
+        else:
+            return
     except (OSError, ValueError, LookupError, TypeError):  # the build says what is wrong
-        return ""
-
-
-def _placeholder(sdist: Wheel, index: str) -> Reason:
-    """Return that the wheels of a release are on another index."""
-    return Reason(
+        return
+    reason = Reason(
         code="build-failed",
         subject=f"{sdist.name} {sdist.version}",
         need=f"a wheel of {index}",
         have=f"a placeholder on the index; use --extra-index-url {index}",
     )
+    raise BuildFailedError(reason, "")
 
 
 def unpack(archive: str, folder: str) -> str:

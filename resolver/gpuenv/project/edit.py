@@ -109,7 +109,7 @@ def without_requirements(text: str, path: str, remove: Sequence[str], chosen: Pl
 
 
 class _File:
-    """A pyproject.toml that is changed.
+    """A pyproject.toml while it is edited.
 
     Attributes:
         has_project: whether the profiles lock what [project] and the dependency groups name.
@@ -203,7 +203,7 @@ class _File:
 
 
 def _name(requirement: object) -> str:
-    """Return the name of a requirement; "" for what is none, such as an included group."""
+    """Return the name of a requirement; "" for other entries, such as an included group."""
     try:
         return parse_requirement(str(requirement)).name
     except InputError:

@@ -87,7 +87,7 @@ class ReleaseFacts:
 
         If the user chose another build by hand, that is the only reason. The toolkit of the build
         decides which driver its libraries need. What a source distribution pins is not asked: that
-        could take a build. If one was tried, its failure is a reason.
+        could take a build. If one was tried and failed, that is a reason.
         """
         store, reasons = self.store, self.reasons(release)
         if isinstance(release, Candidate) and release.needs_build:

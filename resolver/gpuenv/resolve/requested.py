@@ -59,7 +59,9 @@ def close_name(name: str, known: Collection[str]) -> str | None:
             if len(name) >= _SHORTEST_SLIP:
                 yield before + after
 
-    return next((right for right in known if name not in known and name in slips(right)), None)
+    if name in known:
+        return None
+    return next((right for right in known if name in slips(right)), None)
 
 
 def read_request(

@@ -336,12 +336,7 @@ class Solution:
                 elif all(map(self._refusals, admitted)):
                     against = self._refusals(admitted[0])
                     reasons += [reason.replace(dependent=release.label) for reason in against]
-            for name, label, requirement in self._requirements.get(_key(needed), ()):
-                if name == own_name:
-                    continue
-                exclusion = self._exclusion(release.label, needed, label, requirement)
-                if exclusion is not None:
-                    reasons.append(exclusion)
+            reasons += self._exclusions(release, needed)
         return deciding_first(reasons)[:1]
 
     def _other_release(self, release: Release) -> tuple[Reason, ...]:
@@ -379,11 +374,16 @@ class Solution:
         reasons = self.facts.reasons(release)
         for needed in self.facts.known_requirements(release):
             if isinstance(needed, AgreementRequirement):
-                for name, label, requirement in self._requirements.get(needed.identifier, ()):
-                    exclusion = self._exclusion(release.label, needed, label, requirement)
-                    if name != release.name and exclusion is not None:
-                        reasons.append(exclusion)
+                reasons += self._exclusions(release, needed)
         return reasons
+
+    def _exclusions(self, release: Release, needed: NodeRequirement) -> Iterator[Reason]:
+        """Yield the reasons of the requirements that chosen releases have of the same node."""
+        for name, label, requirement in self._requirements.get(_key(needed), ()):
+            if name != release.wheel.name:
+                exclusion = self._exclusion(release.label, needed, label, requirement)
+                if exclusion is not None:
+                    yield exclusion
 
     def _other_choice(self, release: Release) -> tuple[Reason, ...]:
         """Return that another release of a dependency is chosen, if nothing says why."""
