@@ -13,7 +13,7 @@ class Asked(MultiIndex):
     """An index whose answers tests take apart."""
 
     def has(self, name):
-        return bool(self.label(name))
+        return self._source(name) is not None
 
     def wheels(self, name, environment=None):
         files = self.files(name, environment)

@@ -234,7 +234,6 @@ def test_credentials_are_sent_and_kept_out_of_everything(server, cache, index_of
     (wheel,) = index.wheels("demo")
     assert index.dependencies(wheel) == EXPECTED
     assert wheel.index == server.url
-    assert index.label("demo") == server.url.replace("://", "://****@")
     assert "work" not in repr(wheel)
     kept = b"".join(path.read_bytes() for path in Path(cache.folder).rglob("*") if path.is_file())
     assert kept
@@ -452,10 +451,11 @@ def combined(server, folder, transport, cache):
 @each("name want", TABLES["bindings"].items())
 def test_a_name_is_bound_to_one_index(combined, name, want):
     index, server, extra = combined
-    labels = {"default": server.url, "extra": extra.url}
+    urls = {"default": server.url, "extra": extra.url}
     who, version, default_asked, extra_asked = want
-    assert index.label(name) == labels.get(who, who)
-    assert [wheel.version for wheel in index.wheels(name)][:1] == ([version] if version else [])
+    assert index.has(name) == bool(who)
+    found = [(wheel.version, wheel.index) for wheel in index.wheels(name)][:1]
+    assert found == ([(version, urls.get(who, ""))] if version else [])
     assert (bool(server.asked), bool(extra.asked)) == (default_asked, extra_asked)
 
 
@@ -474,7 +474,8 @@ def test_the_index_of_a_framework_supplies_its_own_packages_only(server):
         options = IndexOptions(index_url=default.url, extra_index_urls=(server.url,))
         folder = str(ROOT / "matrix_data")
         _, index = open_indexes(options, folder, {server.url: {"torch"}})
-        assert (index.label("torch"), index.label("numpy")) == (server.url, default.url)
+        indexes = [index.files(name)[0].index for name in ("torch", "numpy")]
+        assert indexes == [server.url, default.url]
 
 
 @each("status", ["401", "403", "500", "503"])
@@ -483,5 +484,5 @@ def test_a_broken_extra_index_does_not_leave_its_names_to_others(combined, name,
     index, server, extra = combined
     extra.faults["/simple/"] = [status, "always"]
     with pytest.raises(GpuEnvError, match=rf"answered with status {status}"):
-        index.label(name)
+        index.files(name)
     assert server.asked == []

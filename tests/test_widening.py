@@ -32,7 +32,6 @@ class Live(Universe):
     `without_metadata` has the releases whose dependencies the cache lacks.
     """
 
-    label = "live"
     up = True
     cached: frozenset[str] | None = None
     without_metadata: Collection[str] = ()

@@ -103,15 +103,6 @@ class MultiIndex(Index):
 
     # ---- binding ----
 
-    def label(self, name: str) -> str:
-        """Return the label of the source that a name is bound to, "" if none has it.
-
-        Raises:
-            PackageIndexError: an index failed; no later one is asked.
-        """
-        source = self._source(name)
-        return source.label if source is not None else ""
-
     def is_local(self, name: str) -> bool:
         """Return whether --find-links or the snapshot supply a package, without any request."""
         return self._local_source(name) is not None

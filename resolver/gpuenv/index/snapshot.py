@@ -73,8 +73,6 @@ class Snapshot(Source):
         DataError: a file is missing or damaged. Files are read on first use.
     """
 
-    label = "snapshot"
-
     def __init__(self, folder: str, file_store: str, *, default_index: str = _DEFAULT) -> None:
         self.folder = folder
         self._file_store, self._default_index = file_store.rstrip("/"), default_index

@@ -31,9 +31,7 @@ _PAGE_SUFFIXES = (".html", ".htm")
 
 
 class Source(ABC):
-    """Files by package name. `label` names it in messages, without credentials."""
-
-    label: str
+    """Files by package name."""
 
     @abstractmethod
     def has(self, name: str) -> bool:
@@ -84,7 +82,6 @@ class SimpleIndex(Source):
         exclude_newer: str | None = None,
         exclude_newer_of: Sequence[str] = (),
     ) -> None:
-        self.label = redact_url(url)
         self.url = pages.transport.login(url).rstrip("/")
         self._reader, self._names = pages, names
         dates = (text.partition("=")[::2] for text in exclude_newer_of)
@@ -127,7 +124,7 @@ class SimpleIndex(Source):
             return None
         if not is_http_url(self.url):
             raise InputError(
-                f"{self.label} is not the URL of an index: "
+                f"{redact_url(self.url)} is not the URL of an index: "
                 "it starts with neither https:// nor http://"
             )
         url = self._page_url(name)
@@ -225,7 +222,6 @@ class FindLinks(Source):
 
     def __init__(self, locations: Iterable[str], pages: PageReader, index: str = "") -> None:
         self._pages, self.url = pages, index
-        self.label = redact_url(index) or "find-links"
         self._locations = [self._resolve(location) for location in locations]
         self._listings: dict[str, list[Wheel]] = {}  # by location
         self._variant_files: dict[str, tuple[str, str | None]] = {}  # of pages on the web
@@ -375,7 +371,7 @@ class OfIndex(Source):
     """
 
     def __init__(self, main: Source, url: str) -> None:
-        self.label, self._main, self.url = main.label, main, url.rstrip("/")
+        self._main, self.url = main, url.rstrip("/")
 
     def has(self, name: str) -> bool:
         """Implement Source.has."""
@@ -391,7 +387,7 @@ class Merged(Source):
     """The releases of a package on several indexes. Of the same file, that of the first counts."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
-        self.label, self._sources = sources[0].label, sources
+        self._sources = sources
 
     def has(self, name: str) -> bool:
         """Implement Source.has."""
@@ -425,7 +421,6 @@ class WithOwnBuilds(Source):
         own: Sequence[Source],
         failed: Callable[[Source, PackageIndexError], None],
     ) -> None:
-        self.label = own[0].label
         self.main, self._own, self._failed = main, own, failed
 
     def has(self, name: str) -> bool:
