@@ -1,10 +1,13 @@
 """Indexes of one source, with what tests ask of them."""
 
+import sys
+
 from gpuenv.index.cache import Cache
 from gpuenv.index.http import Transport
 from gpuenv.index.metadata import FileReader
 from gpuenv.index.multi_index import MultiIndex
 from gpuenv.index.pages import PageReader
+from gpuenv.index.source_builds import SourceBuilder
 from gpuenv.index.sources import FindLinks, SimpleIndex
 from gpuenv.model import IndexOptions
 
@@ -35,7 +38,8 @@ class Asked(MultiIndex):
 def readers(transport=None, cache=None, **options):
     transport, cache = transport or Transport(), cache or Cache()
     asked = IndexOptions(**options)
-    return PageReader(transport, cache, asked), FileReader(transport, cache, asked)
+    builder = SourceBuilder(sys.executable, asked, None, cache.folder, lambda _: False)
+    return PageReader(transport, cache, asked), FileReader(transport, cache, asked, builder)
 
 
 def simple_source(url, transport, cache):

@@ -15,6 +15,7 @@ from gpuenv.index.http import Transport
 from gpuenv.index.metadata import FileReader, NoRangesError, open_wheel
 from gpuenv.index.multi_index import open_index
 from gpuenv.index.pages import PageReader
+from gpuenv.index.source_builds import SourceBuilder
 from gpuenv.model import Host, IndexOptions, Python, Wheel
 from gpuenv.requirements.target import (
     FIRST_FREE_THREADED,
@@ -60,7 +61,8 @@ class DefaultIndex:
         default, cached, options = default_index(), Cache(), IndexOptions(refresh=True)
         self.transport = Transport(cert=default.cert)
         self.pages = open_index(default.url, PageReader(self.transport, cached, options), options)
-        self.reader = FileReader(self.transport, cached, options)
+        builder = SourceBuilder(sys.executable, options, default, cached.folder, lambda _: False)
+        self.reader = FileReader(self.transport, cached, options, builder)
 
     def wheels(self, name: str) -> list[Wheel]:
         """Return the wheels of final releases that fit a supported target, oldest first.

@@ -22,7 +22,7 @@ from platformdirs import user_cache_dir
 
 from ..serialize import decode, text_digest
 
-FORMAT = 13
+FORMAT = 14
 _WAIT = 0.2  # seconds
 
 

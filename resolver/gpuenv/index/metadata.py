@@ -40,7 +40,7 @@ from ..serialize import parse_toml
 from . import source_trees
 from .cache import Cache, KeyedMemo
 from .http import GONE, OK, PARTIAL, Transport
-from .pages import OFFLINE_HINT, is_sdist, linked_files, parse_requires_python, repair_specifiers
+from .pages import OFFLINE_HINT, linked_files, parse_requires_python, repair_specifiers
 from .protocol import DIRECT_URL, Metadata
 from .source_builds import DAMAGED_SDIST, BuildFailedError, SourceBuilder, unpack
 from .urls import file_url_to_path, is_http_url, redact_url
@@ -87,15 +87,11 @@ class FileReader:
         transport: sends the requests.
         cache: stores what was read.
         options: `offline` uses the cache only.
-        builder: builds source distributions; None builds nothing.
+        builder: builds source distributions.
     """
 
     def __init__(
-        self,
-        transport: Transport,
-        cache: Cache,
-        options: IndexOptions,
-        builder: SourceBuilder | None = None,
+        self, transport: Transport, cache: Cache, options: IndexOptions, builder: SourceBuilder
     ) -> None:
         self._transport, self._cache, self._options = transport, cache, options
         self._builder = builder
@@ -131,27 +127,27 @@ class FileReader:
         return self._metadata.get((wheel.url, wheel.sha256), lambda: self._find(wheel))
 
     def _find(self, wheel: Wheel) -> Metadata:
-        built_key = None
-        if wheel.sha256 is not None and is_sdist(wheel.filename) and self._builder is not None:
-            built_key = f"{wheel.sha256} {self._builder.key_of(wheel.name)}"
-        key, size = wheel.sha256, None
-        if key is None and is_http_url(wheel.url) and not is_sdist(wheel.filename):
+        key, built_key, built_with = wheel.sha256, None, None
+        if wheel.is_sdist and key is not None:
+            built_key = f"{key} {self._builder.key_of(wheel.name)}"
+        if key is None and is_http_url(wheel.url) and not wheel.is_sdist:
             key = wheel.url  # a file of a page without hashes; --refresh reads it again
         is_stale = wheel.sha256 is None and self._options.refresh
         for known_key in () if is_stale else filter(None, (key, built_key)):
-            cached = self._load(wheel, known_key)
-            if cached is not None:
-                return cached
-        built_with = None
-        if is_sdist(wheel.filename):
+            stored = self._cache.get(_CACHE_KIND, known_key, _Stored) or _Stored()
+            if stored.reason is not None and stored.filename == wheel.filename:
+                raise UnusableFileError(stored.reason)
+            if stored.metadata is not None:
+                return stored.metadata
+        if wheel.is_sdist:
             content, is_built, built_with = self._read_sdist(wheel)
             key = built_key if is_built else key
         elif wheel.url.startswith("file:"):
             content = _read_local(file_url_to_path(wheel.url))
         else:
-            content, size = self._fetch(wheel)
+            content = self._fetch(wheel)
         try:
-            metadata = _built_with(parse_metadata(content, wheel), built_with).replace(size=size)
+            metadata = _built_with(parse_metadata(content, wheel), built_with)
         except UnusableFileError as error:
             if key is not None:
                 refused = _Stored(filename=wheel.filename, reason=error.reason)
@@ -160,17 +156,6 @@ class FileReader:
         if key is not None:
             self._cache.put(_CACHE_KIND, key, _Stored(metadata=metadata))
         return metadata
-
-    def _load(self, wheel: Wheel, key: str) -> Metadata | None:
-        """Return the metadata from the cache.
-
-        Raises:
-            UnusableFileError: the file was found to be of no use before.
-        """
-        stored = self._cache.get(_CACHE_KIND, key, _Stored)
-        if stored is not None and stored.reason is not None and stored.filename == wheel.filename:
-            raise UnusableFileError(stored.reason)
-        return stored.metadata if stored is not None else None
 
     def _require_network(self, subject: str) -> None:
         if self._options.offline:
@@ -191,8 +176,8 @@ class FileReader:
             _check_hash(filename, sha256, hashlib.sha256(reply.body).hexdigest(), wheel)
         return reply.body
 
-    def _fetch(self, wheel: Wheel) -> tuple[bytes, int | None]:
-        """Return the metadata of a wheel on an index, and the bytes of the wheel if they show."""
+    def _fetch(self, wheel: Wheel) -> bytes:
+        """Return the metadata of a wheel on an index."""
         self._require_network(f"the dependencies of {wheel.filename} are")
         if wheel.metadata is not None:
             # The metadata file is beside the wheel (PEP 658): .metadata after the path.
@@ -200,18 +185,21 @@ class FileReader:
             url = parts._replace(path=parts.path + ".metadata", fragment="").geturl()
             content = self._get(url, f"metadata of {wheel.filename}", wheel.metadata, wheel)
             if content is not None:  # some mirrors announce one that they do not have
-                return content, None
+                return content
         return self._read_remote(wheel, "METADATA")
 
-    def _read_remote(self, wheel: Wheel, member: str) -> tuple[bytes, int | None]:
+    def _read_remote(self, wheel: Wheel, member: str) -> bytes:
         """Return a file of a wheel's .dist-info folder by range requests, or of the whole wheel."""
         try:
             remote = RemoteFile(self._transport, wheel)
-            return read_wheel_metadata(remote, wheel.filename, member), remote.length
+            content = read_wheel_metadata(remote, wheel.filename, member)
         except NoRangesError:
             with tempfile.TemporaryFile() as file:
                 self._download(wheel, file)
-                return read_wheel_metadata(file, wheel.filename, member), None
+                return read_wheel_metadata(file, wheel.filename, member)
+        if wheel.size is None and wheel.sha256 is not None:
+            self._cache.put(_SIZES_KIND, wheel.sha256, remote.length)
+        return content
 
     def _download(self, wheel: Wheel, file: BinaryIO) -> str:
         """Write a file of an index to an open file. Return its sha256, which was checked."""
@@ -230,13 +218,10 @@ class FileReader:
         Raises:
             UnusableFileError: it is no readable archive, or its build fails.
         """
-        builder = self._builder
         row = load().compiled_against(wheel.name, wheel.version)
-        framework = "" if row is None else str(row.value)
-        if builder is not None:
-            framework = framework or builder.compiles_for(wheel.name)
-        if builder is not None and not framework:
-            builder.require_hope(wheel)  # before a download
+        framework = self._builder.compiles_for(wheel.name) if row is None else str(row.value)
+        if not framework:
+            self._builder.require_hope(wheel)  # before a download
         with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder:
             if wheel.url.startswith("file:"):
                 path = file_url_to_path(wheel.url)
@@ -248,18 +233,18 @@ class FileReader:
             files = _read_members(path, wheel.filename)
             content = files.get("PKG-INFO")
             why = "it has no PKG-INFO" if content is None else _why_dynamic(content)
-            may_build = builder is not None and builder.may_build(wheel.name)
+            may_build = self._builder.may_build(wheel.name)
             if framework and content is not None and (may_build or not why):
                 stated = _stated(content, files)
                 return stated, row is None, _framework_of_build(framework, files)
             if content is not None and not why:
                 return content, False, None
-            if builder is None or not may_build:
+            if not may_build:
                 need, have = "a build to tell its dependencies", f"nothing is built here, and {why}"
                 raise _unusable(wheel.filename, need, have, "PEP 643", code="needs-build")
             try:
                 why = f"no wheel fits, and {why}"
-                return builder.metadata(wheel, path, why), True, None
+                return self._builder.metadata(wheel, path, why), True, None
             except BuildFailedError as error:
                 # What a release requires is there when `sync` builds it.
                 module = _distribution_of(error.missing_module)
@@ -268,7 +253,7 @@ class FileReader:
                     required = {need.name for need in parse_metadata(stated, wheel).dependencies}
                     if module in required or load().framework(module) is not None:
                         return stated, True, _framework_of_build(module, files)
-                builder.remember(wheel.name, error)
+                self._builder.remember(wheel.name, error)
                 raise
 
     def size(self, wheel: Wheel) -> int | None:
@@ -280,9 +265,6 @@ class FileReader:
             return wheel.size
         key = wheel.sha256 or ""
         size = self._cache.get(_SIZES_KIND, key, int)
-        stored = self._cache.get(_CACHE_KIND, key, _Stored) if size is None else None
-        if stored is not None and stored.metadata is not None:
-            size = stored.metadata.size
         if size is None and not self._options.offline:
             try:
                 reply = self._transport.get_range(wheel.url, wheel.filename, 0, 0)
@@ -348,8 +330,8 @@ class FileReader:
             raise InputError(
                 f"{place}: has neither pyproject.toml nor setup.py, so it is no project"
             )
-        elif self._builder is not None and self._builder.may_build(name):
-            content, framework = self._build_tree(self._builder, tree, folder)
+        elif self._builder.may_build(name):
+            content, framework = self._build_tree(tree, folder)
         else:
             need, have = "a build to tell its dependencies", "nothing is built here"
             raise _unusable(redact_url(tree.url), need, have, code="needs-build")
@@ -388,27 +370,27 @@ class FileReader:
             except DAMAGED_SDIST as error:
                 raise _unusable(redact_url(url), "a readable archive", f"none ({error})") from None
 
-    def _build_tree(self, builder: SourceBuilder, tree: Wheel, folder: str) -> tuple[bytes, str]:
+    def _build_tree(self, tree: Wheel, folder: str) -> tuple[bytes, str]:
         """Return the metadata of a source tree by a build, and the package it is built with.
 
         A setup.py that imports a framework gets one, as uv's extra-build-dependencies would give
         it: nothing else tells what the project requires.
         """
         row = load().compiled_against(tree.name, tree.version)
-        framework = builder.compiles_for(tree.name)
+        framework = self._builder.compiles_for(tree.name)
         requires = ["ninja", "packaging"]
         why = "its pyproject.toml does not tell its version and dependencies"
         if row is not None:
             framework, requires = str(row.value), [*row.requires]
         elif not framework:
             try:
-                return builder.metadata(tree, folder, why), ""
+                return self._builder.metadata(tree, folder, why), ""
             except BuildFailedError as error:
                 framework = _distribution_of(error.missing_module)
                 if load().framework(framework) is None:
                     raise
         why = f"{why}, and it compiles code for {framework}"
-        return builder.metadata(tree, folder, why, [framework, *requires]), framework
+        return self._builder.metadata(tree, folder, why, [framework, *requires]), framework
 
     def _read_direct(self, name: str, url: str) -> Wheel:
         wheels = linked_files([url], DIRECT_URL)
@@ -524,7 +506,7 @@ class FileReader:
         if cached is not None:
             return cached
         self._require_network(f"the variant of {wheel.filename} is")
-        content, _ = self._read_remote(wheel, WHEEL_FILE)
+        content = self._read_remote(wheel, WHEEL_FILE)
         if wheel.sha256 is not None:
             self._cache.put(_VARIANTS_KIND, wheel.sha256, content)
         return content

@@ -53,11 +53,6 @@ _parsing = Lock()
 # ---- file names ----------------------------------------------------------------------------------
 
 
-def is_sdist(filename: str) -> bool:
-    """Return whether a file name is that of a source distribution."""
-    return filename.endswith(SDIST_SUFFIXES)
-
-
 def repair_specifiers(text: str) -> str:
     """Return specifiers without the stars that PEP 440 forbids (">=1.0.*" becomes ">=1.0")."""
     return re.sub(_STARRED, r"\1", text)

@@ -21,7 +21,6 @@ from ..model import Requirement, Wheel
 from ..requirements.target import SDIST_RANK, TargetEnvironment
 from ..requirements.versions import contains, is_prerelease
 from .http import MAX_THREADS
-from .pages import is_sdist
 from .protocol import Index
 
 _M_MMAP_THRESHOLD = -3  # malloc.h
@@ -130,7 +129,7 @@ class Prefetcher:
             fitting = []
             for wheel in group:
                 rank = environment.rank(wheel.filename)
-                if is_sdist(wheel.filename) and self._may_build(name):
+                if wheel.is_sdist and self._may_build(name):
                     rank = SDIST_RANK
                 is_usable = environment.accepts_python(wheel.requires_python)
                 if rank is not None and is_usable and wheel.yanked is None:

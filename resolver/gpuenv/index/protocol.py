@@ -22,14 +22,12 @@ class Metadata(Value):
     Attributes:
         dependencies: all of its requirements, with their markers.
         requires_python: its Requires-Python, which its page may lack.
-        size: the bytes of the file, if reading the metadata revealed them.
         built_with: the package that must be installed before the file, a source distribution or a
             source tree, can be built: it compiles code for it. "" for an isolated build.
     """
 
     dependencies: tuple[Requirement, ...] = ()
     requires_python: str | None = None
-    size: int | None = None
     built_with: str = ""
 
 

@@ -21,7 +21,7 @@ from ..serialize import read_input
 from .cache import KeyedMemo
 from .http import MAX_THREADS
 from .metadata import requires_python_of
-from .pages import Page, PageReader, is_sdist, linked_files, parse_page
+from .pages import Page, PageReader, linked_files, parse_page
 from .urls import file_url_to_path, is_http_url, path_to_file_url, redact_url
 from .variants import index_file_name
 
@@ -241,7 +241,7 @@ class FindLinks(Source):
         files = []
         for wheel in self._listed(name):
             fits = environment is None or environment.rank(wheel.filename) is not None
-            if not (fits or is_sdist(wheel.filename)):
+            if not (fits or wheel.is_sdist):
                 continue
             if wheel.url not in self._completed:
                 self._completed[wheel.url] = self._complete(wheel)
@@ -347,7 +347,7 @@ class FindLinks(Source):
                 sha256, requires_python = stored
             else:
                 requires_python = None
-                if not is_sdist(path):  # the field of an sdist can be dynamic
+                if not wheel.is_sdist:  # the field of an sdist can be dynamic
                     requires_python = requires_python_of(path)
                 with open(path, "rb") as file:
                     sha256 = hashlib.file_digest(file, "sha256").hexdigest()
