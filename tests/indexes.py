@@ -52,7 +52,7 @@ def combined_index(transport=None, cache=None, *, offline=False, **sources):
 
 def simple_index(url, transport=None, cache=None, **options):
     pages, files = readers(transport, cache, **options)
-    source = SimpleIndex(url, pages, exclude_newer=options.get("exclude_newer"))
+    source = SimpleIndex(url, pages)
     return Asked(files, default=source)
 
 

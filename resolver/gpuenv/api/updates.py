@@ -62,7 +62,7 @@ def update_matrix(
     errors: list[str] = []
     with Transport(cert=default.cert) as transport:
         reader = PageReader(transport, Cache(cache_folder()), options)
-        index = open_index(options.index_url or default.url, reader, options)
+        index = open_index(options.index_url or default.url, reader)
         tasks: list[tuple[str, Wheel, Mapping[str, Any]]] = []  # with the user's row, if any
         for name, scope in scopes.items():
             wheels = index.files(name)

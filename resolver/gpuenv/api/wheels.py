@@ -51,7 +51,7 @@ def solve(
         data.folder,
         _own_packages(options, data),
         live=data.user_rows.rows,
-        own=None if excluded else OwnIndexes(data, host, ranges, refresh=options.refresh),
+        own=None if excluded else OwnIndexes(data, host, ranges, options),
         python=host.python,
         may_build=request.may_build,
         seen=request.earlier,

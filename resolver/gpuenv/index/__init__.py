@@ -3,7 +3,7 @@
 The resolver asks an Index (protocol): for the releases of a package, and for the metadata of a
 file. multi_index opens it, and binds each package name to one source.
 
-- sources: indexes over HTTP, folders and pages of --find-links, own builds of frameworks.
+- sources: indexes over HTTP, folders and pages of --find-links.
 - snapshot: the shipped part of the default and the PyTorch index, without any network.
 - pages: pages of an index, and the cache of them; names and versions from file names.
 - metadata: requirements and variants of files, with as few downloaded bytes as possible.

@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import cache, lru_cache
 
-from ..compat.rows import IndexRow
 from ..errors import OfflineError, PackageIndexError, Reason
 from ..model import IndexOptions, Python, Requirement, Wheel
 from ..requirements.target import TargetEnvironment
@@ -22,13 +21,13 @@ from .cache import Cache
 from .default_index import default_index
 from .http import MAX_THREADS, Transport
 from .metadata import FileReader
-from .own_indexes import OwnIndexes
+from .own_indexes import OwnIndex, OwnIndexes, WithOwnBuilds
 from .pages import PageReader
 from .prefetch import Prefetcher
 from .protocol import DIRECT_URL, Index, Metadata
 from .snapshot import Snapshot
 from .source_builds import SourceBuilder
-from .sources import FindLinks, Merged, OfIndex, OwnIndex, SimpleIndex, Source, WithOwnBuilds
+from .sources import FindLinks, Merged, OfIndex, SimpleIndex, Source
 from .urls import path_to_file_url
 from .variants import ReleaseVariants
 
@@ -60,8 +59,7 @@ class MultiIndex(Index):
         live: names that the snapshot does not supply unless `offline`.
         own: the indexes with further builds of frameworks and companions. They are not asked for
             packages that the snapshot supplies, unless `read_own` names them.
-        open_own: opens one of them, by its row and URL.
-        open_index: opens an index by its URL.
+        open_index: opens an index by its URL, each once.
         bound: {package: the URL of the only index that it may come from}.
         seen: {package: a file that an index listed earlier}. It is listed beside those of the
             snapshot.
@@ -79,8 +77,7 @@ class MultiIndex(Index):
         offline: bool = False,
         live: Collection[str] = (),
         own: OwnIndexes | None = None,
-        open_own: Callable[[IndexRow, str], Source] | None = None,
-        open_index: Callable[[str], Source] | None = None,
+        open_index: Callable[[str], Source | None] = lambda _: None,
         bound: Mapping[str, str] | None = None,
         shipped_extra: Mapping[str, Sequence[str]] | None = None,
         merges: bool = False,
@@ -88,13 +85,11 @@ class MultiIndex(Index):
     ) -> None:
         self._reader, self._default, self._snapshot = reader, default, snapshot
         self._find_links, self._extra, self._offline = find_links, extra, offline
-        self._own, self._open_own = own, open_own
+        self._own, self._open_index = own, open_index
         self._read_own: set[str] = set()  # packages
         self._failures: dict[str, Reason] = {}  # by the name of the index
-        self._open_index = open_index
         self._bound, self._shipped_extra = dict(bound or {}), dict(shipped_extra or {})
         self._merges, self._seen = merges, seen or {}
-        self._opened: dict[str, Source] = {}  # own and bound indexes, by URL
         self._sources: dict[str, Source | None] = {}  # that names are bound to
         self._widened: dict[str, Source] = {}  # by name, what `widen` found
         self._prefetcher: Prefetcher | None = None
@@ -127,7 +122,7 @@ class MultiIndex(Index):
         if not self.at_hand(name):
             return False
         source = self._source(name)
-        live = self._open(source.url) if isinstance(source, OfIndex) else self._default
+        live = self._open_index(source.url) if isinstance(source, OfIndex) else self._default
         if live is None or not live.has(name):
             return False
         self._widened[name] = live
@@ -166,7 +161,7 @@ class MultiIndex(Index):
 
     def _own_of(self, name: str, main: Source | None) -> list[Source]:
         """Return the indexes that can have further builds of a package."""
-        if self._own is None or self._open_own is None:
+        if self._own is None:
             return []
         is_at_hand = isinstance(main, (Snapshot, OfIndex))
         if name not in self._read_own and (is_at_hand or self._own.is_on_demand(name)):
@@ -177,12 +172,7 @@ class MultiIndex(Index):
             versions = dict.fromkeys(file.version for file in files)
             return [version for version in versions if not is_prerelease(version)]
 
-        sources = []
-        for row, url in self._own.pages(name, versions):
-            if url not in self._opened:
-                self._opened.setdefault(url, self._open_own(row, url))
-            sources.append(self._opened[url])
-        return sources
+        return self._own.sources(name, versions)
 
     def _note_failure(self, source: Source, error: PackageIndexError) -> None:
         if isinstance(source, OwnIndex) and not isinstance(error, OfflineError):
@@ -195,12 +185,6 @@ class MultiIndex(Index):
     def failures(self) -> tuple[Reason, ...]:
         """Return the own indexes that failed, and why. Code: index-failed."""
         return tuple(self._failures.values())
-
-    def _open(self, url: str) -> Source | None:
-        """Return an index by its URL; each is opened once."""
-        if url not in self._opened and self._open_index is not None:
-            self._opened[url] = self._open_index(url)
-        return self._opened.get(url)
 
     def _local_source(self, name: str) -> Source | None:
         """Return the source of a name that no request can change; None for other names."""
@@ -221,7 +205,7 @@ class MultiIndex(Index):
 
     def _live_source(self, name: str) -> Source | None:
         if name in self._bound:
-            return self._open(self._bound[name])
+            return self._open_index(self._bound[name])
         for source in self._extra:
             if source.has(name):
                 return source
@@ -376,7 +360,7 @@ def open_indexes(
     Raises:
         InputError: an option or a setting of pip or uv cannot be used.
     """
-    default, cache = default_index(), Cache()
+    default, stored = default_index(), Cache()
     snapshot = _open_snapshot(os.path.join(data, "snapshot"), default.file_store, default.url)
     uses_snapshot = (
         default.builtin
@@ -388,30 +372,24 @@ def open_indexes(
         and not options.refresh
     )
     transport = Transport(cert=default.cert)
-    pages = PageReader(transport, cache, options)
+    pages = PageReader(transport, stored, options)
     names = own_packages or {}
     others = tuple(url for url in options.extra_index_urls if url not in names)
     of_builds = options.replace(extra_index_urls=others)  # a framework's index has no build tools
-    builder = SourceBuilder(python, of_builds, default, cache.folder, may_build)
+    builder = SourceBuilder(python, of_builds, default, stored.folder, may_build)
     default_source, extra = None, []
     shipped_extra: dict[str, list[str]] = {}
     if not options.no_index:
-        default_source = open_index(options.index_url or default.url, pages, options)
+        default_source = open_index(options.index_url or default.url, pages)
         for url in options.extra_index_urls:
             for name in names.get(url, ()):
                 shipped_extra.setdefault(name, []).append(url)
-        extra = [
-            open_index(url, pages, options, names.get(url)) for url in options.extra_index_urls
-        ]
+        extra = [open_index(url, pages, names.get(url)) for url in options.extra_index_urls]
     pairs = [text.partition("=")[::2] for text in options.package_indexes]
     main = (options.index_url or default.url).rstrip("/")
     bound = {name: url for name, url in pairs if url.rstrip("/") != main}
-    # One try and short time-outs: what has an answer without these indexes must not wait for them.
-    brief = Transport(connect=3.0, read=10.0, tries=1, cert=default.cert)
-    own_pages = PageReader(brief, cache, options)
-    fits = own.fits if own is not None else lambda _: False
     index = MultiIndex(
-        FileReader(transport, cache, options, builder),
+        FileReader(transport, stored, options, builder),
         default=default_source,
         find_links=FindLinks(options.find_links, pages) if options.find_links else None,
         snapshot=snapshot if uses_snapshot else None,
@@ -419,8 +397,7 @@ def open_indexes(
         offline=options.offline,
         live=live,
         own=own,
-        open_own=lambda row, url: OwnIndex(row, url, own_pages, options, fits),
-        open_index=lambda url: open_index(url, pages, options),
+        open_index=cache(lambda url: open_index(url, pages)),
         bound=bound,
         shipped_extra=shipped_extra,
         merges=options.merge_indexes,
@@ -434,16 +411,13 @@ def _open_snapshot(folder: str, file_store: str, default_url: str) -> Snapshot:
     return Snapshot(folder, file_store, default_index=default_url)
 
 
-def open_index(
-    url: str, pages: PageReader, options: IndexOptions, names: Collection[str] | None = None
-) -> Source:
+def open_index(url: str, pages: PageReader, names: Collection[str] | None = None) -> Source:
     """Open an index by its URL: over HTTP, a folder (file://; PEP 503 layout or flat), or a page
     or a folder of files, after FLAT.
 
     Args:
         url: the URL.
-        pages: reads pages.
-        options: `exclude_newer` applies to an index over HTTP.
+        pages: reads pages. Its option `exclude_newer` applies to an index over HTTP.
         names: the packages that the index may supply; None is any package.
 
     Raises:
@@ -452,10 +426,4 @@ def open_index(
     if url.startswith(("file://", FLAT)):
         place = url.removeprefix(FLAT)
         return FindLinks([place], pages, index=place if "://" in place else path_to_file_url(place))
-    return SimpleIndex(
-        url,
-        pages,
-        names=names,
-        exclude_newer=options.exclude_newer,
-        exclude_newer_of=options.exclude_newer_of,
-    )
+    return SimpleIndex(url, pages, names)

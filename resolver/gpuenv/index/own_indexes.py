@@ -1,22 +1,120 @@
-"""Which pages of the own indexes of frameworks and companions can have builds for a request."""
+"""The own indexes of frameworks and companions: which pages can have builds for a request."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 
 from ..compat import evaluate
 from ..compat.data import CompatibilityData
 from ..compat.extensions import FRAMEWORK, release_of
 from ..compat.rows import IndexRow
-from ..errors import is_doubt
-from ..model import CudaVersion, Host, Wheel
-from ..requirements.versions import contains
+from ..errors import PackageIndexError, is_doubt
+from ..model import CudaVersion, Host, IndexOptions, Wheel
+from ..requirements.target import TargetEnvironment
+from ..requirements.versions import contains, version_key
+from .cache import Cache
+from .default_index import default_index
+from .http import MAX_THREADS, Transport
+from .pages import PageReader
+from .sources import SimpleIndex, Source
 
 _NEWEST = 8  # releases with a page of their own that are read, if the request names none
 _LOCAL = re.compile(r"\+[\w.]*")
 _CPU = re.compile(r"\+.*(?<![a-z])cpu")
+
+
+class OwnIndex(SimpleIndex):
+    """A page, or the pages of an index, with builds that the default index lacks.
+
+    Only wheels count, with a local version unless the row says that they have none, and no nightly
+    builds. A link to another host counts only if the row has its start.
+
+    Args:
+        row: the index.
+        url: its URL, with the fields of that of the row filled in.
+        pages: reads pages.
+        fits: whether the host can run a build.
+    """
+
+    def __init__(
+        self, row: IndexRow, url: str, pages: PageReader, fits: Callable[[Wheel], bool]
+    ) -> None:
+        super().__init__(url, pages, row.distributions)
+        self.row, self._fits = row, fits
+
+    def files(self, name: str, environment: TargetEnvironment | None = None) -> list[Wheel]:
+        """Implement Source.files."""
+        starts = (f"{'/'.join(self.url.split('/')[:3])}/", *self.row.files)
+        return [
+            file
+            for file in super().files(name, environment)
+            if not file.is_sdist and ".dev" not in file.version
+            if file.url.startswith(starts) and (self.row.plain or "+" in file.version)
+            if self._fits(file)
+        ]
+
+    def _subject(self, name: str) -> str:
+        return f"its page of {name}"
+
+    def _page_url(self, name: str) -> str:
+        return self.url if self.row.flat else super()._page_url(name)
+
+
+class WithOwnBuilds(Source):
+    """A package of a framework or a companion: files of one index, and builds of others.
+
+    Args:
+        main: the index or the snapshot that has the package; None if none has.
+        own: the sources of further builds.
+        failed: called with an own index that failed, and why. It is left out.
+    """
+
+    def __init__(
+        self,
+        main: Source | None,
+        own: Sequence[Source],
+        failed: Callable[[Source, PackageIndexError], None],
+    ) -> None:
+        self.main, self._own, self._failed = main, own, failed
+
+    def has(self, name: str) -> bool:
+        """Implement Source.has."""
+        return self.main is not None or any(source.has(name) for source in self._own)
+
+    def files(self, name: str, environment: TargetEnvironment | None = None) -> list[Wheel]:
+        """Implement Source.files. Raises PackageIndexError if nothing else has the package."""
+        files = list(self.main.files(name, environment)) if self.main is not None else []
+        known = {(file.filename, file.sha256) for file in files}
+        errors = []
+        with ThreadPoolExecutor(MAX_THREADS) as pool:
+            answers = [pool.submit(source.files, name, environment) for source in self._own]
+        for source, answer in zip(self._own, answers, strict=True):
+            try:
+                builds = answer.result()
+            except PackageIndexError as error:
+                self._failed(source, error)
+                errors.append(error)
+                continue
+            files += [
+                file
+                for file in builds
+                if isinstance(source, OwnIndex) or "+" in file.version
+                if (file.filename, file.sha256) not in known
+            ]
+        if errors and self.main is None and not files:
+            raise errors[0]
+        return sorted(files, key=lambda file: version_key(file.version), reverse=True)
+
+    def variants_file(self, wheel: Wheel) -> tuple[str, str | None] | None:
+        """Implement Source.variants_file."""
+        for source in (self.main, *self._own):
+            place = source.variants_file(wheel) if source is not None else None
+            if place is not None:
+                return place
+        return None
 
 
 class OwnIndexes:
@@ -28,7 +126,8 @@ class OwnIndexes:
         data: the compatibility data, which has the indexes.
         host: the host.
         ranges: what the request and its constraints demand: {package: specifiers}.
-        refresh: whether the builds of frameworks, all of which the data has, are looked for, too.
+        options: with `refresh`, the builds of frameworks, all of which the data has, are looked
+            for, too.
     """
 
     def __init__(
@@ -36,25 +135,26 @@ class OwnIndexes:
         data: CompatibilityData,
         host: Host,
         ranges: Mapping[str, Sequence[str]],
-        *,
-        refresh: bool,
+        options: IndexOptions,
     ) -> None:
-        self._data, self._host, self._ranges, self._refresh = data, host, ranges, refresh
+        self._data, self._host, self._ranges = data, host, ranges
+        # One try and short time-outs: what has an answer without these must not wait for them.
+        transport = Transport(connect=3.0, read=10.0, tries=1, cert=default_index().cert)
+        self._pages = PageReader(transport, Cache(), options)
+        self._opened: dict[str, OwnIndex] = {}  # by URL
 
     def is_on_demand(self, name: str) -> bool:
         """Return whether the builds of a package are read only if there is no solution without."""
-        return not self._refresh and self._data.framework_of(name) is not None
+        return not self._pages.options.refresh and self._data.framework_of(name) is not None
 
-    def pages(
-        self, name: str, versions: Callable[[], Sequence[str]]
-    ) -> Iterator[tuple[IndexRow, str]]:
-        """Yield the indexes that can have builds of a package, with their URLs.
+    def sources(self, name: str, versions: Callable[[], Sequence[str]]) -> list[Source]:
+        """Return the indexes that can have builds of a package; each is opened once.
 
         Args:
             name: the package.
             versions: returns the releases on the default index, newest first.
         """
-        platform, found = self._host.platform, set()
+        platform, sources = self._host.platform, dict[str, Source]()
         for row in self._data.indexes(name):
             if row.platforms and platform not in row.platforms:
                 continue
@@ -73,11 +173,11 @@ class OwnIndexes:
                         pt=torch.replace(".", ""),
                         version=version,
                     )
-                    if url not in found:
-                        found.add(url)
-                        yield row, url
+                    own = OwnIndex(row, url, self._pages, self._fits)
+                    sources[url] = self._opened.setdefault(url, own)
+        return list(sources.values())
 
-    def fits(self, wheel: Wheel) -> bool:
+    def _fits(self, wheel: Wheel) -> bool:
         """Return whether a build of a companion is for a build of torch that fits."""
         if self._host.gpus and _CPU.search(wheel.version):
             return False

@@ -389,7 +389,7 @@ class PageReader:
     """
 
     def __init__(self, transport: Transport, cache: Cache, options: IndexOptions) -> None:
-        self.transport, self.cache, self._options = transport, cache, options
+        self.transport, self.cache, self.options = transport, cache, options
 
     def read(self, url: str, subject: str, index: str = "") -> Page | None:
         """Return a page.
@@ -410,9 +410,9 @@ class PageReader:
         if stored is not None:
             # A clock that was set back makes a page stale, not fresh for ever.
             is_fresh = 0 <= time.time() - stored.time < stored.fresh
-            if self._options.offline or (is_fresh and not self._options.refresh):
+            if self.options.offline or (is_fresh and not self.options.refresh):
                 return stored.page
-        if self._options.offline:
+        if self.options.offline:
             raise OfflineError(
                 f"{subject}: its page is not in the cache and --offline is on", hint=OFFLINE_HINT
             )

@@ -1,25 +1,22 @@
-"""Where files come from: an index over HTTP, folders and pages (--find-links), own builds."""
+"""Where files come from: an index over HTTP, folders and pages (--find-links)."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from urllib.parse import quote
 
 from .. import activity
-from ..compat.rows import IndexRow
-from ..errors import InputError, PackageIndexError
-from ..model import IndexOptions, Wheel
+from ..errors import InputError
+from ..model import Wheel
 from ..requirements.parse import parse_cutoff, with_zone
 from ..requirements.target import SDIST_SUFFIXES, TargetEnvironment
 from ..requirements.versions import normalize_name, version_key
 from ..serialize import read_input
 from .cache import KeyedMemo
-from .http import MAX_THREADS
 from .metadata import requires_python_of
 from .pages import Page, PageReader, linked_files, parse_page
 from .urls import file_url_to_path, is_http_url, path_to_file_url, redact_url
@@ -62,31 +59,22 @@ class SimpleIndex(Source):
     Args:
         url: the URL that the packages' pages are below; it usually ends in /simple. Credentials in
             it are sent to its host and appear nowhere else: `url` and `Wheel.index` have none.
-        pages: reads pages.
+        pages: reads pages. Its option `exclude_newer` is a date (UTC, the whole day is included) or
+            an RFC 3339 time: files that were uploaded at that time or later are left out, and files
+            without an upload time, too. uv has the same rule.
         names: the packages that the index may supply; None is any package.
-        exclude_newer: a date (UTC, the whole day is included) or an RFC 3339 time. Files that were
-            uploaded at that time or later are left out, and files without an upload time, too. uv
-            has the same rule.
-        exclude_newer_of: NAME=DATE for single packages, NAME= for no date.
 
     Raises:
         InputError: `exclude_newer` is no date.
     """
 
-    def __init__(
-        self,
-        url: str,
-        pages: PageReader,
-        *,
-        names: Collection[str] | None = None,
-        exclude_newer: str | None = None,
-        exclude_newer_of: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, url: str, pages: PageReader, names: Collection[str] | None = None) -> None:
         self.url = pages.transport.login(url).rstrip("/")
         self._reader, self._names = pages, names
-        dates = (text.partition("=")[::2] for text in exclude_newer_of)
+        newest, newest_of = pages.options.exclude_newer, pages.options.exclude_newer_of
+        dates = (text.partition("=")[::2] for text in newest_of)
         self._cutoffs = {name: parse_cutoff(date) if date else None for name, date in dates}
-        self._cutoff = parse_cutoff(exclude_newer) if exclude_newer is not None else None
+        self._cutoff = parse_cutoff(newest) if newest is not None else None
         self._pages: KeyedMemo[str, Page | None] = KeyedMemo()
         self._files: dict[tuple[str, TargetEnvironment | None], list[Wheel]] = {}
 
@@ -148,55 +136,6 @@ class SimpleIndex(Source):
         except ValueError:
             return False
         return uploaded < cutoff
-
-
-class OwnIndex(SimpleIndex):
-    """A page, or the pages of an index, with builds that the default index lacks.
-
-    Only wheels count, with a local version unless the row says that they have none, and no nightly
-    builds. A link to another host counts only if the row has its start.
-
-    Args:
-        row: the index.
-        url: its URL, with the fields of that of the row filled in.
-        pages: reads pages.
-        options: `exclude_newer` applies.
-        fits: whether the host can run a build.
-    """
-
-    def __init__(
-        self,
-        row: IndexRow,
-        url: str,
-        pages: PageReader,
-        options: IndexOptions,
-        fits: Callable[[Wheel], bool],
-    ) -> None:
-        super().__init__(
-            url,
-            pages,
-            names=row.distributions,
-            exclude_newer=options.exclude_newer,
-            exclude_newer_of=options.exclude_newer_of,
-        )
-        self.row, self._fits = row, fits
-
-    def files(self, name: str, environment: TargetEnvironment | None = None) -> list[Wheel]:
-        """Implement Source.files."""
-        starts = (f"{'/'.join(self.url.split('/')[:3])}/", *self.row.files)
-        return [
-            file
-            for file in super().files(name, environment)
-            if not file.is_sdist and ".dev" not in file.version
-            if file.url.startswith(starts) and (self.row.plain or "+" in file.version)
-            if self._fits(file)
-        ]
-
-    def _subject(self, name: str) -> str:
-        return f"its page of {name}"
-
-    def _page_url(self, name: str) -> str:
-        return self.url if self.row.flat else super()._page_url(name)
 
 
 class FindLinks(Source):
@@ -404,57 +343,3 @@ class Merged(Source):
     def variants_file(self, wheel: Wheel) -> tuple[str, str | None] | None:
         """Implement Source.variants_file."""
         return next(filter(None, (source.variants_file(wheel) for source in self._sources)), None)
-
-
-class WithOwnBuilds(Source):
-    """A package of a framework or a companion: files of one index, and builds of others.
-
-    Args:
-        main: the index or the snapshot that has the package; None if none has.
-        own: the sources of further builds.
-        failed: called with an own index that failed, and why. It is left out.
-    """
-
-    def __init__(
-        self,
-        main: Source | None,
-        own: Sequence[Source],
-        failed: Callable[[Source, PackageIndexError], None],
-    ) -> None:
-        self.main, self._own, self._failed = main, own, failed
-
-    def has(self, name: str) -> bool:
-        """Implement Source.has."""
-        return self.main is not None or any(source.has(name) for source in self._own)
-
-    def files(self, name: str, environment: TargetEnvironment | None = None) -> list[Wheel]:
-        """Implement Source.files. Raises PackageIndexError if nothing else has the package."""
-        files = list(self.main.files(name, environment)) if self.main is not None else []
-        known = {(file.filename, file.sha256) for file in files}
-        errors = []
-        with ThreadPoolExecutor(MAX_THREADS) as pool:
-            answers = [pool.submit(source.files, name, environment) for source in self._own]
-        for source, answer in zip(self._own, answers, strict=True):
-            try:
-                builds = answer.result()
-            except PackageIndexError as error:
-                self._failed(source, error)
-                errors.append(error)
-                continue
-            files += [
-                file
-                for file in builds
-                if isinstance(source, OwnIndex) or "+" in file.version
-                if (file.filename, file.sha256) not in known
-            ]
-        if errors and self.main is None and not files:
-            raise errors[0]
-        return sorted(files, key=lambda file: version_key(file.version), reverse=True)
-
-    def variants_file(self, wheel: Wheel) -> tuple[str, str | None] | None:
-        """Implement Source.variants_file."""
-        for source in (self.main, *self._own):
-            place = source.variants_file(wheel) if source is not None else None
-            if place is not None:
-                return place
-        return None
