@@ -350,28 +350,21 @@ def _time_limit() -> float:
     return float(text)
 
 
-def _failure(sdist: Wheel, problem: str, output: str = "") -> BuildFailedError:
-    """Return why a source distribution cannot be built. A missing module gets what helps."""
+def _failure(sdist: Wheel, problem: str, output: str = "", need: str = "") -> BuildFailedError:
+    """Return why a source distribution cannot be built.
+
+    A missing module is one that neither the build requirements nor the environment have.
+    """
     missing = _MISSING_MODULE.search(problem)
     if missing is not None:
-        return BuildFailedError(_missing_module(sdist, missing[1]), output, missing[1])
+        need, problem = f"{missing[1]} at build time", "build requirements that lack it"
     reason = Reason(
         code="build-failed",
         subject=f"{sdist.name} {sdist.version}".rstrip(),
-        need="a build of its source distribution that works",
+        need=need or "a build of its source distribution that works",
         have=problem,
     )
-    return BuildFailedError(reason, output)
-
-
-def _missing_module(sdist: Wheel, module: str) -> Reason:
-    """Return that a build needs a module that neither its requirements nor the environment have."""
-    return Reason(
-        code="build-failed",
-        subject=f"{sdist.name} {sdist.version}".rstrip(),
-        need=f"{module} at build time",
-        have="build requirements that lack it",
-    )
+    return BuildFailedError(reason, output, missing[1] if missing is not None else "")
 
 
 def _refuse_placeholder(sdist: Wheel, source: str) -> None:
@@ -387,13 +380,8 @@ def _refuse_placeholder(sdist: Wheel, source: str) -> None:
             return
     except (OSError, ValueError, LookupError, TypeError):  # the build says what is wrong
         return
-    reason = Reason(
-        code="build-failed",
-        subject=f"{sdist.name} {sdist.version}",
-        need=f"a wheel of {index}",
-        have=f"a placeholder on the index; use --extra-index-url {index}",
-    )
-    raise BuildFailedError(reason, "")
+    placeholder = f"a placeholder on the index; use --extra-index-url {index}"
+    raise _failure(sdist, placeholder, need=f"a wheel of {index}")
 
 
 def unpack(archive: str, folder: str) -> str:

@@ -582,9 +582,8 @@ class ToolTables:
 
 def _text_of_poetry(name: str, row: Table) -> str:
     """Return a dependency of poetry without its source as a requirement."""
-    extras = ",".join(row.get("extras", ()))
     version = poetry_specifier(str(row.get("version", "*")))
-    return f"{name}[{extras}]{version}" if extras else name + version
+    return requirement_of_row(name, {"version": version, "extras": row.get("extras", ())})
 
 
 def poetry_python(poetry: Table, holds: Callable[[Table], bool] = lambda _: True) -> str:
