@@ -4,6 +4,5 @@ profiles         a profile as a value, what it asks for, and whether its lock is
 read             read and check the table
 shared_versions  one version of each framework for all profiles
 edit             add and remove requirements in a pyproject.toml
-init             write a first table for a repository, and add profiles to it
-imports          what the files of other tools ask for
+init             write a first table for a repository, from its files; add profiles to it
 """

@@ -7,20 +7,27 @@ import os
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ..atomic_write import write_whole
 from ..compat.data import CompatibilityData, gpu_key
 from ..errors import InputError
+from ..index.default_index import builtin_index
 from ..model import Host, Requirement, Value, parse_pair, parse_release, show_pair
+from ..requirements.conda_projects import read_project_file
+from ..requirements.files import read_files
+from ..requirements.parse import requirement_of_row
 from ..requirements.pyproject import SETUP_FILES
 from ..requirements.target import PYTHONS, contains, normalize_name, parse_requirement
 from ..requirements.tool_tables import poetry_python
 from ..serialize import parse_toml, read_input, read_toml
-from .imports import Imported, read_imports
 from .profiles import GLIBC, PLATFORM
 from .read import FILE, NAME_CHARACTERS, has_dependencies, has_table
 
 _IMPORT = re.compile(r"^[ \t]*(?:import|from)[ \t]+([A-Za-z_]\w*)", re.MULTILINE)
+_OPTIONS = (
+    "constraints", "index_url", "extra_index_urls", "find_links", "no_index", "pre",
+)  # fmt: skip
 _HEADER = """\
 # What `gpuenv lock` locks: one pylock.NAME.toml for each profile. See `gpuenv lock --help`.
 """
@@ -129,10 +136,10 @@ def _first_table(
             known = ", ".join(data.frameworks())
             raise InputError(f"--framework {text}: unknown framework; known are {known}")
     has_setup = any(os.path.isfile(os.path.join(folder, setup)) for setup in SETUP_FILES)
-    imported = read_imports(folder, hosts[0].platform)
+    imported = _read_imports(folder, hosts[0].platform)
     of_conda = "backend" in imported.table
     if of_conda and (has_setup or os.path.lexists(path)):
-        imported, of_conda = Imported(), False  # the project is of wheels
+        imported, of_conda = _Imported(), False  # the project is of wheels
     is_new = not (has_setup or of_conda or os.path.lexists(path))
     frameworks = frameworks or _find_frameworks(folder, document, imported.dependencies, data)
     python = imported.python or _choose_python(folder, document, hosts[0])
@@ -454,6 +461,86 @@ def _choose_python(folder: str, document: Mapping[str, object], host: Host) -> s
                 return text
     message = f"project.requires-python {requires_python!r} admits no Python that is known"
     raise InputError(message, hint="correct it")
+
+
+# ---- what the files of other tools ask for ------------------------------------------------------
+
+
+class _Imported(Value):
+    """What was read.
+
+    Attributes:
+        files: the names of the files.
+        dependencies: PEP 508 texts, for [project].
+        table: keys of [tool.gpuenv].
+        python: the version that they name, "" for none.
+    """
+
+    files: tuple[str, ...] = ()
+    dependencies: tuple[str, ...] = ()
+    table: Mapping[str, Any] = {}
+    python: str = ""
+
+
+def _read_imports(folder: str, platform: str) -> _Imported:
+    """Read requirements*.txt, a Pipfile or an environment.yml: the first of these that is there.
+
+    Raises:
+        InputError: a file cannot be read, or asks for what [tool.gpuenv] cannot say.
+    """
+    place = Path(folder)
+    texts = sorted(path for path in place.glob("requirements*.txt") if path.is_file())
+    if texts:
+        return _of_requirements(texts)
+    if (place / "Pipfile").is_file():
+        return _of_pipfile(place / "Pipfile")
+    for name in ("environment.yml", "environment.yaml"):
+        if (place / name).is_file():
+            return _of_environment(place / name, platform)
+    return _Imported()
+
+
+def _of_requirements(paths: list[Path]) -> _Imported:
+    read = read_files([str(path) for path in paths])
+    values = {name.replace("_", "-"): getattr(read, name) for name in _OPTIONS}
+    return _Imported(
+        files=tuple(path.name for path in paths),
+        dependencies=tuple(dict.fromkeys(read.requirements)),
+        table={key: value for key, value in values.items() if value},
+    )
+
+
+def _of_pipfile(path: Path) -> _Imported:
+    document = read_toml(str(path))
+    urls = [str(source.get("url", "")).rstrip("/") for source in document.get("source", ())]
+    first, *others = urls or [""]
+    table: dict[str, Any] = {"index-url": first} if first not in ("", builtin_index()[0]) else {}
+    if others:
+        table["extra-index-urls"] = others
+    try:
+        rows = document.get("packages", {}).items()
+        dependencies = [requirement_of_row(name, value) for name, value in rows]
+    except ValueError as error:
+        raise InputError(f"{path}: {error}", hint="leave it out, then gpuenv add it") from None
+    python = str(document.get("requires", {}).get("python_version", ""))
+    return _Imported(
+        files=(path.name,), dependencies=tuple(dependencies), table=table, python=python
+    )
+
+
+def _of_environment(path: Path, platform: str) -> _Imported:
+    """Read an environment.yml: its profiles are of conda packages."""
+    read = read_project_file(str(path), platform)
+    table: dict[str, Any] = {"backend": "conda", "requirements": []}
+    python = ""
+    for spec in read.specs:
+        version = re.fullmatch(r"python\s*={1,2}\s*(\d+\.\d+)[\d.*]*", spec)
+        if version:
+            python = version[1]
+        else:
+            table["requirements"].append(spec)
+    table |= {key: list(getattr(read, key)) for key in ("channels", "wheels") if getattr(read, key)}
+    return _Imported(files=(os.path.basename(path),), table=table, python=python)
 
 
 # ---- what is written -----------------------------------------------------------------------------
