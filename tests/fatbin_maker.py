@@ -1,6 +1,6 @@
 """Write fat binaries byte by byte, and libraries that carry them.
 
-gpuenv/binaries/fat_binaries.py describes the layout.
+gpuenv/binaries/device_code.py describes the layout.
 """
 
 import struct

@@ -18,8 +18,7 @@ import gpuenv
 from examples import examples
 from fatbin_maker import binary, library
 from gpuenv.binaries import elf, environment
-from gpuenv.binaries.device_code import read_file
-from gpuenv.binaries.fat_binaries import DamagedFileError
+from gpuenv.binaries.device_code import DamagedFileError, read_file
 from small_wheels import write_record
 from tables import each, on_x86_64
 

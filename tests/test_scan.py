@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from examples import examples
 from fatbin_maker import content, library
-from gpuenv.binaries import fat_binaries
+from gpuenv.binaries import device_code
 from gpuenv.binaries.rows import read_record
 from index_server import make_wheel
 from processes import run_program
@@ -54,7 +54,7 @@ def test_what_a_library_says(case, tmp_path):
 @cases(CASES["damaged"])
 def test_a_damaged_library_is_told_in_one_line(case, tmp_path):
     data = build(case, tmp_path)
-    with pytest.raises(fat_binaries.DamagedFileError) as caught:
+    with pytest.raises(device_code.DamagedFileError) as caught:
         read(data)
     expected = re.escape(f"made/made.so: {case['error']}").replace(r"\{n\}", r"\d+")
     assert re.fullmatch(expected, str(caught.value)), caught.value
@@ -80,8 +80,8 @@ ENTRIES = st.one_of(
 
 def told(image):
     if "sass" in image:
-        return fat_binaries.SASS, image["sass"], ""
-    return fat_binaries.PTX, image["ptx"], image["language"]
+        return device_code.SASS, image["sass"], ""
+    return device_code.PTX, image["ptx"], image["language"]
 
 
 @given(
@@ -91,11 +91,11 @@ def told(image):
 def test_every_image_of_every_fat_binary_is_counted(binaries):
     parts = [part for images, gap in binaries for part in ({"binary": images}, {"zeros": gap})]
     data = content(parts)
-    found = fat_binaries.read_ranges(io.BytesIO(data), [(0, len(data))], "the file")
+    found = device_code.read_ranges(io.BytesIO(data), [(0, len(data))])
     expect = Counter()
     for images, _ in binaries:
         expect.update({told(one) for image in images for one in image.get("several", [image])})
-    assert found == fat_binaries.summary(expect, len(binaries))
+    assert found == device_code.summary(expect, len(binaries))
 
 
 def test_the_kernels_of_a_folder_are_one_row() -> None:

@@ -6,8 +6,8 @@ import sys
 from functools import cache
 from typing import BinaryIO
 
+from gpuenv.binaries.device_code import DamagedFileError
 from gpuenv.binaries.elf import NotElfError
-from gpuenv.binaries.fat_binaries import DamagedFileError
 from gpuenv.errors import PackageIndexError
 from gpuenv.index.cache import Cache
 from gpuenv.index.default_index import default_index

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any
 
-from ..binaries.fat_binaries import DamagedFileError
+from ..binaries.device_code import DamagedFileError
 from ..binaries.rows import code_fields, read_record, toolkit_fields
 from ..compat import data as matrix
 from ..compat.catalog import platform_of

@@ -1,7 +1,6 @@
 """What do the files of libraries and wheels say? Nothing is loaded or run.
 
 elf            the libraries that a shared library needs, and its sections
-fat_binaries   the images in fat binaries
 device_code    the device code of one file: a shared library, a cubin, a fat binary, PTX
 environment    the device code of every file in an environment, with the owners
 wheel          the device code of the files in a wheel

@@ -19,8 +19,7 @@ from packaging.direct_url import DirectUrl, DirectUrlValidationError
 from ..model import Value
 from ..prefix import find_interpreter, is_conda, read_record, sites
 from ..requirements.target import normalize_name
-from .device_code import read_file
-from .fat_binaries import DamagedFileError, Images
+from .device_code import DamagedFileError, Images, read_file
 
 _FILE = re.compile(r"\.(so(\.\d+)*|dll|pyd|cubin|fatbin)$")
 # Tests of a distribution carry code for devices that they only pretend to have. The folder build of

@@ -28,9 +28,17 @@ from packaging.version import Version
 from ..compat.architectures import common_code, parse_target
 from ..model import Code, ComputeCapability, CudaVersion, show_pair
 from . import elf
-from .device_code import code_of, read_code
+from .device_code import (
+    PTX,
+    SASS,
+    DamagedFileError,
+    Image,
+    Images,
+    code_of,
+    read_code,
+    summary,
+)
 from .environment import Progress, is_code_file
-from .fat_binaries import PTX, SASS, DamagedFileError, Image, Images, summary
 from .wheel import opened, tell_member, unpacked
 
 Document = Mapping[str, Any]  # a record of a wheel, or a [[scan]] row

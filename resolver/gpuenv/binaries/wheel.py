@@ -18,9 +18,8 @@ from typing import IO
 from ..compat.architectures import parse_target
 from ..index.cache import Cache
 from ..model import Code
-from .device_code import code_of, read_code
+from .device_code import DamagedFileError, code_of, read_code
 from .environment import CodeFile, Contents, Progress, is_code_file, owner_of
-from .fat_binaries import DamagedFileError
 
 _BLOCK = 1 << 20
 _KIND = "wheel-code"  # of the cache

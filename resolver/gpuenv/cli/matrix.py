@@ -10,9 +10,8 @@ from msgspec import to_builtins
 
 from .. import api
 from ..api import updates
-from ..binaries.device_code import read_file
+from ..binaries.device_code import DamagedFileError, read_file
 from ..binaries.environment import CodeFile, Contents, scan_environment
-from ..binaries.fat_binaries import DamagedFileError
 from ..binaries.served import Scan, judge
 from ..binaries.wheel import scan_wheel
 from ..compat.data import unread_package

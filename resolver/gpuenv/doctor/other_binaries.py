@@ -11,9 +11,8 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 
-from ..binaries.device_code import read_file
+from ..binaries.device_code import DamagedFileError, read_file
 from ..binaries.environment import CodeFile
-from ..binaries.fat_binaries import DamagedFileError
 from ..binaries.served import JudgedFile, judge
 from ..compat.architectures import parse_target, show_code
 from ..compat.data import CompatibilityData
