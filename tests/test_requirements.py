@@ -36,13 +36,11 @@ def plain(asked):
 def test_files(case, tmp_path, monkeypatch):
     put(tmp_path, case["files"], case.get("encoding", "utf-8"))
     monkeypatch.chdir(tmp_path)
+    for name, value in case.get("environ", {}).items():
+        monkeypatch.setenv(name, value)
 
     def read():
-        return read_files(
-            case.get("requirements", ["r.txt"]),
-            case.get("constraints", ()),
-            case.get("environ", {}),
-        )
+        return read_files(case.get("requirements", ["r.txt"]), case.get("constraints", ()))
 
     if "asked" in case:
         assert plain(read()) == case["asked"]
@@ -115,7 +113,7 @@ def test_any_file_is_read_as_pip_reads_it(tmp_path, text):
     put(tmp_path, {"r.txt": text, "other.txt": "other==1\n", "limits.txt": "numpy<9\n"})
     path = str(tmp_path / "r.txt")
     try:
-        ours = read_files([path], environ={})
+        ours = read_files([path])
     except InputError as error:
         if "needs a line of its own" not in str(error):  # pip passes over such an option
             with pytest.raises((InstallationError, InvalidRequirement)):

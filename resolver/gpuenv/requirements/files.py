@@ -57,10 +57,10 @@ def _parser() -> ArgumentParser:
         "--trusted-host", "--use-feature", "--config-settings", "--all-releases", "--only-final",
     ):  # fmt: skip
         parser.add_argument(*names.split(), action="append")
-    for flag in ("--pre", "--no-index", "--prefer-binary"):
+    for flag in (
+        "--pre", "--no-index", "--prefer-binary", "--require-hashes", "--no-require-hashes",
+    ):  # fmt: skip
         parser.add_argument(flag, action="store_const", const=[""])
-    parser.add_argument("--require-hashes", action="store_const", const=[""])
-    parser.add_argument("--no-require-hashes", action="store_const", const=[""])
     return parser
 
 
@@ -70,7 +70,6 @@ _PARSER = _parser()
 def read_files(
     requirements: Sequence[str],
     constraints: Sequence[str] = (),
-    environ: Mapping[str, str] | None = None,
     overrides: Sequence[str] = (),
     *,
     name_of: NameOf | None = None,
@@ -81,7 +80,6 @@ def read_files(
     Args:
         requirements: paths or URLs of requirement files.
         constraints: paths or URLs of constraint files.
-        environ: the values of ${VARIABLE}; by default the environment variables.
         overrides: paths of files of overrides.
         name_of: as for `checked_requirement`.
         read_url: reads files at URLs; None refuses them.
@@ -89,7 +87,7 @@ def read_files(
     Raises:
         InputError: with FILE:LINE; also for a variable without a value.
     """
-    reader = _Reader(os.environ if environ is None else environ, name_of, read_url)
+    reader = _Reader(name_of, read_url)
     for kind, paths in zip(_KINDS, (requirements, constraints, overrides), strict=True):
         for path in map(_local, paths):
             reader.read(path, public_url(path) if _is_url(path) else path, kind, ancestors=())
@@ -99,10 +97,8 @@ def read_files(
 class _Reader:
     """Collects what files say."""
 
-    def __init__(
-        self, environ: Mapping[str, str], name_of: NameOf | None, read_url: ReadUrl | None
-    ) -> None:
-        self.environ, self.name_of, self.read_url = environ, name_of, read_url
+    def __init__(self, name_of: NameOf | None, read_url: ReadUrl | None) -> None:
+        self.name_of, self.read_url = name_of, read_url
         self.texts: dict[str, list[str]] = {kind: [] for kind in _KINDS}
         self.origins: dict[str, str] = {}
         self.hashes: dict[tuple[str, str], set[str]] = {}  # by the name and its marker
@@ -165,7 +161,7 @@ class _Reader:
             content = self.read_url(path)
         else:
             content = _read(path, shown_path)
-        for number, line in _logical_lines(content, shown_path, self.environ):
+        for number, line in _logical_lines(content, shown_path):
             where = f"{shown_path}:{number}"
             text, options = _split(line, where)
             if "--editable" in options and kind == "requirements" and not text:
@@ -311,12 +307,11 @@ def _sha256(value: str, where: str) -> str:
 # ---- lines --------------------------------------------------------------------------------------
 
 
-def _logical_lines(
-    content: bytes, shown_path: str, environ: Mapping[str, str]
-) -> Iterator[tuple[int, str]]:
+def _logical_lines(content: bytes, shown_path: str) -> Iterator[tuple[int, str]]:
     """Yield (number, text) of each logical line.
 
-    Continued lines are joined, comments are removed and variables are replaced.
+    Continued lines are joined, comments are removed and ${VARIABLES} of the environment are
+    replaced.
     """
     lines = _decoded(content, shown_path).splitlines()
     if len(lines) > MOST_LINES:
@@ -327,7 +322,7 @@ def _logical_lines(
             raise InputError(message)
         line = _COMMENT.sub("", joined).strip()
         for name in _VARIABLE.findall(line):
-            value = environ.get(name)
+            value = os.environ.get(name)
             if not value:
                 raise InputError(
                     f"{shown_path}:{number}: the environment variable {name} is not set"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -180,6 +180,21 @@ def requirement_of_row(name: str, value: str | Mapping[str, Any], *, strict: boo
     text = name + (f"[{extras}]" if extras else "") + ("" if version == "*" else version)
     marker = row.get("env-markers", row.get("markers"))
     return f"{text} ; {marker}" if marker else text
+
+
+def metadata_text(
+    name: str,
+    version: str | None,
+    requires_python: str | None,
+    extras: Iterable[str],
+    requirements: Iterable[str],
+) -> str:
+    """Return the METADATA of a release that a project states. None is not stated."""
+    fields = [("Name", name), ("Version", version), ("Requires-Python", requires_python)]
+    fields += [("Provides-Extra", extra) for extra in extras]
+    fields += [("Requires-Dist", text) for text in requirements]
+    lines = (f"{field}: {value}\n" for field, value in fields if value is not None)
+    return f"Metadata-Version: 2.3\n{''.join(lines)}\n"
 
 
 def editable_requirement(text: str, where: str, name_of: NameOf | None = None) -> str:

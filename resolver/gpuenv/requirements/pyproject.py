@@ -19,7 +19,7 @@ from ..errors import InputError
 from ..model import Value
 from ..serialize import from_plain, parse_toml, read_input
 from .files import decoded
-from .parse import RequirementSet, checked_requirement
+from .parse import RequirementSet, checked_requirement, metadata_text
 from .tool_tables import ToolTables, line_of
 from .versions import normalize_name
 
@@ -168,26 +168,17 @@ def static_metadata(
         raise InputError(f"{path}: tool.uv.sources has the marker {marker!r}, which is not honored")
 
     tools = ToolTables(path, text, content, holds=refuse, start=None)
-    extras = tuple(project.optional_dependencies or ())
-    texts: dict[str, list[str]] = {}
+    extras = [normalize_name(extra) for extra in project.optional_dependencies or ()]
+    texts: list[str] = []
     for extra in ("", *extras) if requires else ():
         reader = _Reader(path, text, project, tools)
         if extra:
-            reader.add_extra(normalize_name(extra))
+            reader.add_extra(extra, Marker(f'extra == "{extra}"'))
         else:
             reader.add(project.dependencies)
-        texts[extra] = list(reader.origins)
+        texts += reader.origins
     tools.refuse_indexes(bound)
-    lines = ["Metadata-Version: 2.4", f"Name: {project.name}", f"Version: {project.version}"]
-    lines += [f"Requires-Python: {project.requires_python}"] if project.requires_python else []
-    lines += [f"Provides-Extra: {normalize_name(extra)}" for extra in extras]
-    for extra, requirements in texts.items():
-        for parsed in map(Requirement, requirements):
-            if extra:
-                own = Marker(f'extra == "{normalize_name(extra)}"')
-                parsed.marker = own if parsed.marker is None else parsed.marker & own
-            lines.append(f"Requires-Dist: {parsed}")
-    return "\n".join([*lines, "", ""])
+    return metadata_text(project.name, project.version, project.requires_python, extras, texts)
 
 
 class _Reader:

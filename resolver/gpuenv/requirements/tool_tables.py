@@ -27,6 +27,7 @@ from .parse import (
     RequirementSet,
     build_names,
     checked_requirement,
+    metadata_text,
     no_build_names,
     parse_cutoff,
     requirement_of_row,
@@ -552,13 +553,13 @@ class ToolTables:
         if not isinstance(row, dict) or row.keys() - names or "name" not in row:
             self._fail(key, f"has a row with other keys than {', '.join(sorted(names))}")
         where = self._where(key)
-        lines = ["Metadata-Version: 2.3", f"Name: {row['name']}"]
-        lines += [f"Version: {row['version']}"] if "version" in row else []
-        lines += [f"Requires-Python: {row['requires-python']}"] if "requires-python" in row else []
-        lines += [f"Provides-Extra: {extra}" for extra in row.get("provides-extra", ())]
-        for text in row.get("requires-dist", ()):
-            lines.append(f"Requires-Dist: {checked_requirement(text, where)}")
-        return "\n".join([*lines, "", ""])
+        return metadata_text(
+            row["name"],
+            row.get("version"),
+            row.get("requires-python"),
+            row.get("provides-extra", ()),
+            [checked_requirement(text, where) for text in row.get("requires-dist", ())],
+        )
 
     def _build_settings(self) -> Iterator[str]:
         """Yield what the project says about builds."""
