@@ -49,7 +49,7 @@ _HINT = "check the URL and the network; with --offline, a solve uses the snapsho
 
 
 class Reply(Value):
-    """A response: `headers` have lower-case names; `url` is the one after redirects."""
+    """A response: the names of `headers` have any case; `url` is the one after redirects."""
 
     status: int
     headers: Mapping[str, str]
@@ -384,9 +384,8 @@ def _too_slow() -> _ResponseError:
 
 
 def _reply(response: requests.Response, body: bytes = b"") -> Reply:
-    headers = {name.lower(): value for name, value in response.headers.items()}
     url = split_credentials(response.url)[0]
-    return Reply(status=response.status_code, headers=headers, url=url, body=body)
+    return Reply(status=response.status_code, headers=response.headers, url=url, body=body)
 
 
 def _retry_delay(attempt: int, retry_after: str = "") -> float:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from operator import itemgetter
 
@@ -36,9 +36,6 @@ class Prefetcher:
         environment: the target of the solve.
         constraints: the user's constraints.
         may_build: whether a package may be built from a source distribution.
-
-    Attributes:
-        jobs: all jobs that were started.
     """
 
     def __init__(
@@ -58,7 +55,6 @@ class Prefetcher:
             if mallopt is not None:
                 mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)
         self._pool = ThreadPoolExecutor(MAX_THREADS)
-        self.jobs: list[Future[None]] = []
         self._ranges: dict[str, list[str]] = {}  # the known specifiers of each package
         self._undecided: set[str] = set()  # packages whose known ranges exclude each other
         self._at_urls: set[str] = set()  # packages that are taken from a URL, not from an index
@@ -96,7 +92,7 @@ class Prefetcher:
 
     def _start(self, job: Callable[..., object], *arguments: object) -> None:
         try:
-            self.jobs.append(self._pool.submit(job, *arguments))  # type: ignore[arg-type]
+            self._pool.submit(job, *arguments)
         except RuntimeError:  # it was stopped
             pass
 

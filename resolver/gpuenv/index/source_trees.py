@@ -59,8 +59,9 @@ def locked(url: str, cache: str, *, offline: bool) -> str:
     for ref in (f"refs/tags/{wanted}^{{}}", f"refs/tags/{wanted}", f"refs/heads/{wanted}", wanted):
         if ref in refs:
             return str(asked.replace(commit=refs[ref], revision=asked.commit))
-    place = folder_of(str(asked), cache, offline=offline)  # such as the beginning of a commit id
-    commit = _git(["-C", _top(place), "rev-parse", "HEAD"], subject).strip()
+    # It may be the beginning of the id of a commit.
+    place = folder_of(str(asked.replace(subdirectory="")), cache)
+    commit = _git(["-C", place, "rev-parse", "HEAD"], subject).strip()
     return str(asked.replace(commit=commit, revision=asked.commit))
 
 
@@ -104,12 +105,6 @@ def project_digest(folder: str) -> str:
         path = os.path.join(folder, name)
         digest.update(read_input(path) if os.path.isfile(path) else b"")
     return digest.hexdigest()[:16]
-
-
-def _top(folder: str) -> str:
-    while not os.path.exists(os.path.join(folder, ".git")):
-        folder = os.path.dirname(folder)
-    return folder
 
 
 def _git(arguments: Sequence[str], subject: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..model import CudaVersion, Value, parse_pair
-from ..serialize import parse_toml, read_input
+from ..serialize import read_input, read_toml
 from .files import read_files
 from .parse import RequirementSet, checked_requirement
 
@@ -50,8 +50,7 @@ _ARCHIVE = re.compile(r"\.(?:tar\.\w+|zip|tgz)$")
 @cache
 def _facts() -> dict[str, Any]:
     """Return dockerfile.toml: the options of pip and uv, locks, and distributions of Linux."""
-    path = os.path.join(os.path.dirname(__file__), "dockerfile.toml")
-    facts = parse_toml(read_input(path).decode())
+    facts = read_toml(os.path.join(os.path.dirname(__file__), "dockerfile.toml"))
     return facts | {key: frozenset(facts[key].split()) for key in ("valued", "indexes")}
 
 

@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 
 from .. import activity
 from ..errors import InputError
-from ..serialize import parse_toml, read_input
+from ..serialize import parse_toml, read_input, read_toml
 from .conda_projects import TARGETS, default_tables
 from .parse import (
     RequirementSet,
@@ -44,8 +44,7 @@ FLAT = "flat+"  # before the URL of an index that is one page or folder for all 
 @cache
 def _data() -> dict[str, Any]:
     """Return tool_keys.toml."""
-    path = os.path.join(os.path.dirname(__file__), "tool_keys.toml")
-    return parse_toml(read_input(path).decode())
+    return read_toml(os.path.join(os.path.dirname(__file__), "tool_keys.toml"))
 
 
 class ToolTables:
