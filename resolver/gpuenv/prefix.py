@@ -129,13 +129,15 @@ def read_record(info: str) -> list[RecordRow]:
         return []
 
 
-def is_editable_install(info: str) -> bool:
-    """Return whether pip or uv made an editable install (PEP 610); sync leaves no such record.
+def editable_url(info: str) -> str:
+    """Return the URL of the project if pip or uv made an editable install (PEP 610), otherwise "".
 
-    Its METADATA has the requirements of that time, which its project may have changed since.
+    Its METADATA has the requirements of that time, which its project may have changed since. sync
+    leaves no such record.
     """
     try:
         with open(os.path.join(info, "direct_url.json"), encoding="utf-8") as file:
-            return bool(json.load(file)["dir_info"]["editable"])
+            direct = json.load(file)
+        return str(direct["url"]) if direct["dir_info"]["editable"] else ""
     except (OSError, ValueError, KeyError, TypeError):
-        return False
+        return ""

@@ -14,10 +14,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import unquote, urlsplit
 
-from packaging.direct_url import DirectUrl, DirectUrlValidationError
-
 from ..model import Value
-from ..prefix import find_interpreter, is_conda, read_record, sites
+from ..prefix import editable_url, find_interpreter, is_conda, prefix_of, read_record, sites
 from ..requirements.target import normalize_name
 from .device_code import DamagedFileError, Images, read_file
 
@@ -81,9 +79,7 @@ def scan_environment(
         deadline: time.monotonic when reading stops.
         progress: is called with a line for each file that takes long.
     """
-    prefix = os.path.abspath(target)
-    if not os.path.isdir(prefix):
-        prefix = os.path.dirname(os.path.dirname(prefix))
+    prefix = prefix_of(os.path.abspath(target))
     roots = [_Root(folder=prefix)]
     if find_interpreter(prefix) is not None:
         folders: dict[str, str] = {}  # each once
@@ -151,15 +147,9 @@ def _owned_files(roots: list[_Root], owners: dict[str, str]) -> list[tuple[str, 
 
 def _editable(info: str, owner: str) -> list[_Root]:
     """Return the folder of the project that a distribution is installed from in editable mode."""
-    try:
-        with open(os.path.join(info, "direct_url.json"), encoding="utf-8") as file:
-            direct = DirectUrl.from_dict(json.load(file))
-    except (OSError, ValueError, DirectUrlValidationError):
-        return []
-    parts, kind = urlsplit(direct.url), direct.dir_info
-    folder = unquote(parts.path)
-    is_editable = kind is not None and kind.editable
-    if not is_editable or parts.scheme != "file" or not os.path.isdir(folder):
+    scheme, _, path, *_ = urlsplit(editable_url(info))
+    folder = unquote(path)
+    if scheme != "file" or not os.path.isdir(folder):
         return []
     return [_Root(folder=folder, project=owner)]
 

@@ -30,9 +30,9 @@ from ..model import (
 )
 from ..prefix import (
     INSTALLATION_TOOLS,
+    editable_url,
     find_interpreter,
     interpreter_of,
-    is_editable_install,
     is_native,
     is_venv,
     venv_version,
@@ -314,7 +314,7 @@ def _plan(
     kept_names = _kept_names(target, packages, lock, build, exact=exact)
     if not is_asked:
         infos = {package.name: os.path.join(target, package.info) for package in packages}
-        kept_names |= {name for name in infos.keys() - pins if is_editable_install(infos[name])}
+        kept_names |= {name for name in infos.keys() - pins if editable_url(infos[name])}
     kept_names -= {*(remove or ()), *unneeded}
     for family in tolerated:  # its members are installed in their order
         members = pins.keys() & family.distributions

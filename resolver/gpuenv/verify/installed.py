@@ -17,7 +17,7 @@ from ..compat.data import CompatibilityData
 from ..compat.extensions import may_describe_itself_as
 from ..errors import InputError
 from ..model import Check, Lock, Mark, Value, first_texts, show_pair
-from ..prefix import INSTALLATION_TOOLS, is_conda, is_editable_install, is_native
+from ..prefix import INSTALLATION_TOOLS, editable_url, is_conda, is_native
 from ..probes.answers import FilesAnswer
 from ..requirements.overrides import Overrides
 from ..requirements.source_urls import is_editable
@@ -149,7 +149,7 @@ def dependency_check(
     versions = survey.versions
     requirements: dict[str, list[Requirement]] = {name: [] for name in versions}
     for row in survey.distributions:
-        is_current = row.has_own_record and not is_editable_install(row.info)
+        is_current = row.has_own_record and not editable_url(row.info)
         for text in row.requires if is_current else ():
             with contextlib.suppress(InputError):
                 parsed = overriding.apply([parse_requirement(text)])
