@@ -33,7 +33,6 @@ from .wheels import (
     built_requirements,
     name_of_project,
     read_url,
-    split_frameworks,
     tool_settings,
 )
 
@@ -81,7 +80,6 @@ __all__ = [
     "rollback",
     "shared_path_reasons",
     "solve",
-    "split_frameworks",
     "sync",
     "tool_settings",
     "uninstalled_project",

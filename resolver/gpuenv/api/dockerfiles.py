@@ -11,7 +11,7 @@ from ..errors import Change, InputError, LockReport, NoSolutionError, Reason, is
 from ..model import CudaVersion, Host, IndexOptions, Plan, Request, show_pair
 from ..requirements.dockerfile import Dockerfile, Install
 from ..requirements.target import parse_requirement
-from . import environments, wheels
+from . import environments
 from .data import compatibility_data
 from .explanations import check_lock
 
@@ -56,7 +56,7 @@ def explain_dockerfile(
                 request = request.replace(builds=((framework.name, tags[0]),))
     plan, changes = None, tuple[Change, ...]()
     request = _with_framework(request, file)
-    if request.frameworks or request.requirements:
+    if request.requirements:
         try:
             plan = environments.solve(request, host, options)
         except NoSolutionError as error:
@@ -100,21 +100,17 @@ def _with_framework(request: Request, file: Dockerfile) -> Request:
 
     Another version that the Dockerfile asks for takes its place.
     """
-    frameworks: list[str] = []
     requirements = list(request.requirements)
     builds = request.builds
     if file.framework:
         name = parse_requirement(file.framework).name
         own = [text for text in requirements if parse_requirement(text).name == name]
         if not any(parse_requirement(text).specifier for text in own):
-            requirements = [text for text in requirements if text not in own]
-            frameworks = [file.framework]
+            kept = [text for text in requirements if text not in own]
+            requirements = [file.framework, *kept]
             if file.cuda is not None and not builds:
                 builds = ((name, show_pair(file.cuda)),)
-    frameworks, requirements = wheels.split_frameworks(frameworks, requirements)
-    return request.replace(
-        frameworks=tuple(frameworks), requirements=tuple(requirements), builds=builds
-    )
+    return request.replace(requirements=tuple(requirements), builds=builds)
 
 
 def _judged(reason: Reason, file: Dockerfile) -> _Finding:

@@ -23,7 +23,7 @@ from ..errors import (
 from ..lock.other_tools import read_any_lock
 from ..model import Host, IndexOptions, Plan, Rejection, Request
 from ..requirements.target import parse_requirement
-from . import environments, wheels
+from . import environments
 from .data import compatibility_data
 from .hosts import describe
 from .installing import lock_reasons, reasons_against, verify
@@ -56,25 +56,19 @@ def explain(request: Request, host: Host, options: IndexOptions | None = None) -
 
     def reasons_against_pinned(rejection: Rejection) -> tuple[Reason, ...]:
         pinned = f"{rejection.name}=={rejection.version.partition(' ')[0]}"
-        smaller = [
-            request.replace(frameworks=(pinned, framework), requirements=())
-            for framework in request.frameworks
-            if parse_requirement(framework).name != rejection.name
-        ]
-        for requirement in request.requirements:
-            name = parse_requirement(requirement).name
+        for text in (*request.frameworks, *request.requirements):
+            name = parse_requirement(text).name
+            if name == rejection.name:
+                continue
             # Metadata of very old releases would have to be built.
             newer = (f"{name}>={chosen[name]}",) if name in chosen else ()
-            smaller.append(
-                request.replace(
-                    frameworks=(pinned,),
-                    requirements=(requirement,),
-                    constraints=(*request.constraints, *newer),
-                )
+            smaller = request.replace(
+                frameworks=(pinned,),
+                requirements=(text,),
+                constraints=(*request.constraints, *newer),
             )
-        for changed in smaller:
             try:
-                environments.solve(changed, host, options, changes=False)
+                environments.solve(smaller, host, options, changes=False)
             except NoSolutionError as error:
                 if error.explanation.reasons:
                     return error.explanation.reasons
@@ -193,8 +187,7 @@ def _other_releases(report: LockReport, pins: Iterable[tuple[str, str]]) -> list
         for name, version in pins
         if data.framework_of(name) is not None or name in data.installers
     ]
-    frameworks, requirements = wheels.split_frameworks([], texts)
-    request = Request(frameworks=tuple(frameworks), requirements=tuple(requirements))
+    request = Request(requirements=tuple(texts))
     try:
         environments.solve(request, report.host, IndexOptions(offline=True))
     except NoSolutionError as error:

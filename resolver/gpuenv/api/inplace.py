@@ -30,7 +30,6 @@ from ..verify.survey import read_distributions
 from . import environments
 from .data import compatibility_data
 from .hosts import require_gpu
-from .wheels import split_frameworks
 
 ROUNDS = 5  # solves until the packages that change and the limits of the others agree
 SURVEY_SECONDS = 60.0
@@ -140,11 +139,12 @@ class InplaceTarget:
                 must stay.
         """
         environment = TargetEnvironment(host)
-        frameworks, others = split_frameworks((), request.requirements)
+        frameworks = compatibility_data().frameworks()
+        others = {name: row for name, row in self.installed.items() if name not in frameworks}
         requirements = inplace_install.expand_direct(
-            others, self.installed, environment, upgrade=upgrade
+            request.requirements, others, environment, upgrade=upgrade
         )
-        request = request.replace(frameworks=tuple(frameworks), requirements=tuple(requirements))
+        request = request.replace(requirements=tuple(requirements))
         plan = self._solve_for_frameworks(request, host, options, upgrade, upgrade and eager)
         remove, reasons = inplace_install.owner_conflicts(
             plan.pins, self.installed, TargetEnvironment(plan.host), compatibility_data()
@@ -153,11 +153,11 @@ class InplaceTarget:
             raise NoSolutionError(Explanation(subject=subject, reasons=tuple(reasons)))
         changed = inplace_install.changed_pins(plan.pins, self.installed)
         # The plan does not know what else is installed, nor in which order.
-        others = [warning for warning in plan.warnings if warning.code != "shared-paths"]
+        warnings = [warning for warning in plan.warnings if warning.code != "shared-paths"]
         return InplaceInstallation(
             python=self.python,
             prefix=self.prefix,
-            plan=plan.replace(warnings=(*others, *self._shared_paths(plan, remove))),
+            plan=plan.replace(warnings=(*warnings, *self._shared_paths(plan, remove))),
             lock=environments.lock(plan).replace(pins=tuple(changed)),
             remove=tuple(remove),
             steps=tuple(inplace_install.steps(plan.pins, remove, self.installed)),
@@ -184,21 +184,23 @@ class InplaceTarget:
         """
         data = compatibility_data()
         frameworks = {self.framework_of[name] for name in self.installed.keys() & self.framework_of}
-        named = {parse_requirement(text).name for text in request.frameworks}
+        needs = map(parse_requirement, request.requirements)
+        named = {need.name for need in needs if not (need.marker or need.url)}
+        named &= {*data.frameworks()}
         missing = sorted(frameworks - named) if named else []
-        if not (named or request.requirements):
+        if not request.requirements:
             # All is installed already, and needs nothing more.
             return Plan(request=request, host=host, pins=(), choices=(), needs=Needs())
         for _ in range(ROUNDS):
             named.update(missing)
             if named:
                 require_gpu(host)
-            request = request.replace(frameworks=(*request.frameworks, *missing))
+            request = request.replace(requirements=(*request.requirements, *missing))
             plan = self._solve_once(request, host, options, upgrade, eager)
-            texts = (*request.frameworks, *request.requirements)
+            texts = request.requirements
             owners = inplace_install.kept_owners(plan.pins, self.installed, texts, data)
             if owners:
-                requirements = (*request.requirements, *owners)
+                requirements = (*texts, *owners)
                 request, missing = request.replace(requirements=requirements), []
                 continue
             changed = inplace_install.changed_pins(plan.pins, self.installed)
@@ -221,7 +223,7 @@ class InplaceTarget:
         prefer them, within the limits of the packages that do not change.
         """
         environment = TargetEnvironment(host)
-        texts = [*request.frameworks, *request.requirements]
+        texts: Sequence[str] = request.requirements
         if not upgrade:
             # A framework that was added by its name alone has no say in what changes.
             texts = [text for text in texts if text not in self.framework_of.values()]

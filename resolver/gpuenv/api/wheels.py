@@ -210,36 +210,6 @@ def _own_packages(options: IndexOptions, data: CompatibilityData) -> dict[str, f
     return packages_by_index
 
 
-def split_frameworks(
-    frameworks: Sequence[str], requirements: Sequence[str]
-) -> tuple[list[str], list[str]]:
-    """Treat a requirement on a framework as a request for the framework.
-
-    Args:
-        frameworks: the texts of --framework.
-        requirements: PEP 508 texts, or paths and URLs.
-
-    Returns:
-        (the frameworks, the other requirements). Only the first requirement on a framework is
-        moved.
-    """
-    data = compatibility_data()
-    named = {parse_requirement(text).name for text in frameworks}
-    moved, kept = list(frameworks), []
-    for text in requirements:
-        if "/" in text or "\\" in text:
-            kept.append(text)
-            continue
-        requirement = parse_requirement(text)
-        conditional = requirement.marker or requirement.url
-        if conditional or requirement.name in named or data.framework(requirement.name) is None:
-            kept.append(text)
-        else:
-            named.add(requirement.name)
-            moved.append(text)
-    return moved, kept
-
-
 def tool_settings(
     tool: str, host: Host, request: Request | None = None, options: IndexOptions | None = None
 ) -> ToolSettings:

@@ -143,8 +143,7 @@ def _script_environment(arguments: Namespace, script: Script, path: str) -> str:
         raise InputError(message, hint="name another one: --python X.Y")
     if not script.dependencies:
         raise InputError(f"{path}: has no dependencies", hint="run it with python")
-    frameworks, others = api.split_frameworks((), script.dependencies)
-    request = Request(frameworks=tuple(frameworks), requirements=tuple(others))
+    request = Request(requirements=tuple(script.dependencies))
     options = IndexOptions(offline=arguments.offline, refresh=arguments.refresh)
     plan = api.solve(request, host, options)
     lock = api.lock(plan)

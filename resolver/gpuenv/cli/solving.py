@@ -181,9 +181,6 @@ def _explain_request(arguments: Namespace) -> int:
     else:
         refuse_conda_flags(arguments)
         check_names(arguments.requirement)
-        arguments.framework, arguments.requirement = api.split_frameworks(
-            arguments.framework, arguments.requirement
-        )
         request, options, host = read_request(
             arguments, lambda: read_host(arguments, need_gpu=True)
         )
