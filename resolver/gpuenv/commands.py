@@ -10,7 +10,7 @@ from __future__ import annotations
 from .activity import current as activity
 from .atomic_write import require_place, write_whole
 from .cli.flags import REQUEST, TIMEOUT
-from .cli.output import print_errors, print_json, print_lines, write_page
+from .cli.output import print_errors, print_result, write_page
 from .cli.parser import (
     COMMON,
     Argument,
@@ -42,8 +42,7 @@ __all__ = [
     "output_file",
     "positive_count",
     "print_errors",
-    "print_json",
-    "print_lines",
+    "print_result",
     "quantity_text",
     "read_input",
     "read_request",

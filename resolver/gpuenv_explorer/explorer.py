@@ -31,4 +31,4 @@ def run(arguments: Namespace) -> int:
     """Write the page."""
     with activity.during("computing what runs where"):
         tables = Tables().document()
-    return write_page(arguments, pages.explorer_html(tables))
+    return write_page(arguments.output, pages.explorer_html(tables))

@@ -45,7 +45,7 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: Namespace) -> int:
     """Write the report."""
     documents = [(os.path.basename(path), _read(path)) for path in arguments.file]
-    return write_page(arguments, pages.report_html(documents))
+    return write_page(arguments.output, pages.report_html(documents))
 
 
 def _read(path: str) -> dict[str, Any]:

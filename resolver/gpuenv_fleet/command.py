@@ -19,8 +19,7 @@ from gpuenv.commands import (
     Parser,
     positive_count,
     print_errors,
-    print_json,
-    print_lines,
+    print_result,
     read_request,
     require_place,
     seconds,
@@ -107,7 +106,7 @@ class Detect(Command):
         """Describe the nodes. Return 1 if a node gave no answer."""
         collection, grouped = _classify(arguments, ["detect", "--json"])
         document = classes.fleet_json("fleet-detect", collection, grouped)
-        _print(arguments, document, text.detect_lines)
+        _print(document, text.detect_lines)
         return 1 if collection.silent else 0
 
 
@@ -163,7 +162,7 @@ class Solve(Command):
                 raise InputError(f"{problem}; nothing was written")
             path, names = solve.write_profiles(by_count[count], request, arguments.write_profiles)
             document["profiles"] = {"path": path, "names": list(names)}
-        _print(arguments, document, text.solve_lines)
+        _print(document, text.solve_lines)
         if document["unsolved"]:
             return NoSolutionError.exit_status
         return 1 if collection.silent else 0
@@ -204,7 +203,7 @@ class Verify(Command):
         collection, grouped = _classify(arguments, command, keep=True)
         document = classes.fleet_json("fleet-verify", collection, grouped)
         document |= verify.verify_fleet(collection, grouped, earlier)
-        _print(arguments, document, text.verify_lines)
+        _print(document, text.verify_lines)
         return 0 if document["ok"] else 1
 
 
@@ -219,14 +218,9 @@ def run(arguments: Namespace) -> int:
     return status
 
 
-def _print(
-    arguments: Namespace, document: Document, lines: Callable[[Document], Sequence[str]]
-) -> None:
-    if arguments.json:
-        print_json(document)
-    else:
-        # A text of a node makes no line of its own.
-        print_lines([line.replace("\n", "\\n") for line in lines(document)])
+def _print(document: Document, lines: Callable[[Document], Sequence[str]]) -> None:
+    # A text of a node makes no line of its own.
+    print_result(document, [line.replace("\n", "\\n") for line in lines(document)])
 
 
 # ---- the documents of the nodes ------------------------------------------------------------------

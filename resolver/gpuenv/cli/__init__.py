@@ -24,7 +24,7 @@ from typing import cast
 from ..errors import GpuEnvError, InputError
 from ..render import plans
 from ..version import __version__
-from .output import configure, discard, print_errors, print_json
+from .output import configure, discard, print_errors, print_json, set_json
 from .parser import Command, Parser, added_commands, find_settings
 
 PROGRAM = "gpuenv: GPU environments that are known to work"
@@ -91,6 +91,7 @@ def _run(argv: Sequence[str]) -> int:
     """Run a command, and print what went wrong. BrokenPipeError if nobody reads the output."""
     # until they are parsed
     arguments = Namespace(json="--json" in argv, verbose=0, debug="--debug" in argv)
+    set_json(arguments.json)
     try:
         arguments = parse_arguments(argv)
         configure(arguments)
@@ -109,9 +110,7 @@ def _run(argv: Sequence[str]) -> int:
         if isinstance(error, GpuEnvError):
             lines = plans.error_lines(error, verbose=bool(arguments.verbose))
             status = error.exit_status
-            if arguments.json:
-                print_json(plans.error_json(error))
-                sys.stdout.flush()
+            print_json(plans.error_json(error))
         elif isinstance(error, OSError):
             place = error.filename or "the output or a file"
             lines = [f"gpuenv: {place} cannot be used: {error.strerror or error}"]

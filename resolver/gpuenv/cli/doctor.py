@@ -94,7 +94,7 @@ class Doctor(Command):
             host = read_host(arguments, need_gpu=False, conda=is_about_conda(name))
             report = api.explain_lock(name, host)
             lines = lock_lines(report, with_changes=True)
-            return print_result(arguments, lock_json(report), lines, ok=report.works)
+            return print_result(lock_json(report), lines, ok=report.works)
         with ExitStack() as stack:
             log = _open_log(arguments.log, stack)
             if arguments.origin and log is None:
@@ -129,7 +129,7 @@ class Doctor(Command):
             name = "the log" if arguments.log in (None, "-") else arguments.log
         lines = render.doctor_lines(examination, causes, name, verbose=arguments.verbose > 0)
         document, is_well = render.doctor_json(examination, causes), render.well(examination)
-        return print_result(arguments, document, lines, ok=is_well)
+        return print_result(document, lines, ok=is_well)
 
 
 def _host(arguments: Namespace, target: str | None) -> Host:

@@ -29,7 +29,7 @@ from .output import (
     print_lines,
     print_report,
     print_result,
-    step_printer,
+    print_step,
 )
 from .parser import Argument, Command, output_file, waiting_seconds
 from .requests import (
@@ -132,15 +132,13 @@ class Install(Command):
         api.check_target(
             lock, arguments.target, python=how["python"], installer=arguments.installer
         )
-        if not arguments.json:
-            print_report(plans.solution_lines(plan, (), verbose=arguments.verbose > 0))
+        print_report(plans.solution_lines(plan, (), verbose=arguments.verbose > 0))
 
         is_other = os.path.lexists(path) and not _is_lock(path, recorded)
 
         def print_paths(paths: Sequence[str]) -> None:
-            if not arguments.json:
-                replaced = ", in place of another lock" if is_other else ""
-                print_report([f"wrote {' and '.join(paths)}{replaced}"])
+            replaced = ", in place of another lock" if is_other else ""
+            print_report([f"wrote {' and '.join(paths)}{replaced}"])
 
         def install() -> None:
             host, target = plan.host, arguments.target
@@ -192,11 +190,11 @@ class Sync(Command):
             kinds = ("target", "add", "change", "again", "remove")
             document = {kind: getattr(changes, kind) for kind in kinds}
             lines = [*render_changes.changes_lines(changes), *warnings]
-            return print_result(arguments, document, lines)
+            return print_result(document, lines)
 
         def sync() -> None:
             for line in warnings:
-                step_printer(arguments)(line)
+                print_step(line)
             how = _installing(arguments, lock, host, read_index_options(arguments))
             api.sync(lock, arguments.target, host=host, files=files, **how)
 
@@ -265,16 +263,16 @@ class Download(Command):
         files = _with_local_files(arguments, lock)
         if lock.conda:
             raise InputError("the lock is of conda packages: only wheels can be downloaded")
-        report, builds = step_printer(arguments), read_index_options(arguments)
+        builds = read_index_options(arguments)
         if not bundle:
             downloaded, present = downloads.download(
-                files, folder, wait=arguments.wait, progress=report, builds=builds
+                files, folder, wait=arguments.wait, progress=print_step, builds=builds
             )
             document = {"folder": folder, "downloaded": downloaded, "present": present}
             line = (
                 f"{folder}: {quantity_text(downloaded, 'file')} downloaded, {present} there already"
             )
-            return print_result(arguments, document, [line])
+            return print_result(document, [line])
         exit_on_signals()
         digest = downloads.download_bundle(
             lock,
@@ -283,14 +281,13 @@ class Download(Command):
             files=files,
             folder=folder,
             wait=arguments.wait,
-            progress=report,
+            progress=print_step,
             builds=builds,
         )
         wheels = len(lock.pins)
         document = {"bundle": bundle, "wheels": wheels, "sha256": digest}
-        print_result(arguments, document, [f"{bundle}: {wheels} wheels, sha256 {digest}"])
-        if not arguments.json:
-            print_report([f"next: python3 {shlex.quote(bundle)} --target DIR"])
+        print_result(document, [f"{bundle}: {wheels} wheels, sha256 {digest}"])
+        print_report([f"next: python3 {shlex.quote(bundle)} --target DIR"])
         return 0
 
 
@@ -309,9 +306,9 @@ class Rollback(Command):
     def run(self, arguments: Namespace) -> int:
         """Exchange the environment and the previous one."""
         target = arguments.target
-        api.rollback(target, wait=arguments.wait, progress=step_printer(arguments))
+        api.rollback(target, wait=arguments.wait, progress=print_step)
         line = f"{target}: the environment before the last sync is back"
-        return print_result(arguments, {"target": target}, [line])
+        return print_result({"target": target}, [line])
 
 
 def _is_lock(path: str, lock: Lock | None) -> bool:
@@ -347,7 +344,7 @@ def _lock_and_host(arguments: Namespace) -> tuple[Lock, Host]:
         fitting = api.fitting_lock(project, host, arguments.target)
         require_fresh(fitting.state, arguments)
         lines = locks.chosen_lines(fitting.project, fitting.profiles, fitting.state)
-        step_printer(arguments)("\n".join(lines))
+        print_step("\n".join(lines))
         lock, path, profile = fitting.lock, fitting.state.path, fitting.profiles[0]
     else:
         lock = api.read_lock(path)
@@ -430,7 +427,7 @@ def _installing(arguments: Namespace, lock: Lock, host: Host, builds: IndexOptio
         Without a terminal or with --yes, nobody is asked.
         """
         nonlocal changed
-        step_printer(arguments)("\n".join(render_changes.changes_lines(changes)))
+        print_step("\n".join(render_changes.changes_lines(changes)))
         if changes.verified:
             changed = changes.names() or None
         if not changes.confirm or arguments.yes or not sys.stdin.isatty():
@@ -441,7 +438,7 @@ def _installing(arguments: Namespace, lock: Lock, host: Host, builds: IndexOptio
 
     def prove(python: str) -> bool:
         if changed is not None:
-            step_printer(arguments)(render_changes.proof_line(len(changed)))
+            print_step(render_changes.proof_line(len(changed)))
         checks = api.verify(
             lock,
             python,
@@ -460,7 +457,7 @@ def _installing(arguments: Namespace, lock: Lock, host: Host, builds: IndexOptio
         wait=arguments.wait,
         approve=approve,
         prove=None if arguments.no_verify else prove,
-        progress=step_printer(arguments),
+        progress=print_step,
         builds=builds,
     )
 
@@ -476,12 +473,11 @@ def _perform(install: Callable[[], None], arguments: Namespace, lock: Lock) -> i
     except NotVerifiedError as error:
         return report_not_verified(error)
     target = shlex.quote(arguments.target)
-    if not arguments.json:
-        step = f"gpuenv run --target {target} COMMAND"
-        if arguments.no_verify or find_interpreter(arguments.target) is None:
-            step = f"gpuenv verify --target {target}"
-        print_report([f"next: {step}"])
-    elif arguments.no_verify:
+    step = f"gpuenv run --target {target} COMMAND"
+    if arguments.no_verify or find_interpreter(arguments.target) is None:
+        step = f"gpuenv verify --target {target}"
+    print_report([f"next: {step}"])
+    if arguments.no_verify:
         packages = len(lock.pins) + (len(lock.wheels.pins) if lock.wheels is not None else 0)
         print_json({"target": arguments.target, "packages": packages, "verified": False})
     return 0
@@ -512,9 +508,8 @@ def print_checks(arguments: Namespace, checks: Sequence[Check], next_step: str) 
         next_step: what to type next if something is not verified.
     """
     is_ok = render_checks.ok(checks)
-    if arguments.json:
-        print_json(render_checks.checks_json(checks))
-    elif arguments.verbose:
+    print_json(render_checks.checks_json(checks))
+    if arguments.verbose:
         print_lines(render_checks.check_lines(checks, next_step=next_step))
     elif not (arguments.quiet and is_ok):
         print_lines(render_checks.summary_lines(checks, next_step=next_step))

@@ -45,7 +45,7 @@ class ShowTree(Command):
         _, lock = find_lock(arguments.lock)
         tree = Tree(lock)
         lines = trees.tree_lines(tree, lock, arguments.depth, invert=arguments.invert)
-        return print_result(arguments, trees.tree_json(tree), lines)
+        return print_result(trees.tree_json(tree), lines)
 
 
 class List(Command):
@@ -60,7 +60,7 @@ class List(Command):
         """Print the packages."""
         versions = Tree(find_lock(arguments.lock)[1]).pins
         rows = {name: versions[name].wheel.version for name in sorted(versions)}
-        return print_result(arguments, rows, [f"{name} {rows[name]}" for name in rows])
+        return print_result(rows, [f"{name} {rows[name]}" for name in rows])
 
 
 class Why(Command):
@@ -76,7 +76,7 @@ class Why(Command):
         tree = Tree(find_lock(arguments.lock)[1])
         paths, name = tree.paths_to(arguments.name), normalize_name(arguments.name)
         lines = trees.why_lines(tree, name, paths)
-        return print_result(arguments, trees.why_json(tree, name, paths), lines)
+        return print_result(trees.why_json(tree, name, paths), lines)
 
 
 class Outdated(Command):
@@ -108,7 +108,7 @@ class Outdated(Command):
         request = with_earlier(request, lock, [])
         plan = api.solve(request, lock.host, read_index_options(arguments))
         document = {"lock": path, "packages": trees.outdated_rows(lock, plan)}
-        return print_result(arguments, document, trees.outdated_lines(path, lock, plan))
+        return print_result(document, trees.outdated_lines(path, lock, plan))
 
 
 class Export(Command):
@@ -163,6 +163,5 @@ class Export(Command):
             write_texts({path: text})
         elif not arguments.json:
             sys.stdout.write(text)
-        if arguments.json:
-            print_json({"to": tool, "file": path, "tables": text})
+        print_json({"to": tool, "file": path, "tables": text})
         return 0

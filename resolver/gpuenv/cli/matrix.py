@@ -43,7 +43,7 @@ class List(Command):
         platform = _platform(arguments)
         entries = api.matrix_catalog().entries(platform)
         document = render.entries_json(entries, platform)
-        return print_result(arguments, document, render.entries_lines(entries))
+        return print_result(document, render.entries_lines(entries))
 
 
 class Show(Command):
@@ -64,10 +64,10 @@ class Show(Command):
         entry = catalog.entry(name, platform)
         if version is None:
             lines = render.entry_lines(entry, platform)
-            return print_result(arguments, render.entry_json(entry, platform), lines)
+            return print_result(render.entry_json(entry, platform), lines)
         release = catalog.release(name, version, platform)
         lines = render.release_lines(entry.name, release, platform)
-        return print_result(arguments, render.release_json(entry.name, release), lines)
+        return print_result(render.release_json(entry.name, release), lines)
 
 
 class ScanCode(Command):
@@ -87,7 +87,7 @@ class ScanCode(Command):
         judged = judge(contents.files, host, api.compatibility_data())
         scan = Scan(path=arguments.path, kind=kind, files=judged, read=contents.read)
         lines, fails = render.scan_lines(scan, host), any(file.fails for file in scan.files)
-        return print_result(arguments, render.scan_json(scan, host), lines, ok=not fails)
+        return print_result(render.scan_json(scan, host), lines, ok=not fails)
 
 
 class UpdateData(Command):
@@ -117,7 +117,7 @@ class UpdateData(Command):
         )
         lines = render.update_lines(update, verified=arguments.verify_data)
         is_good = not (update.errors or update.changed)
-        return print_result(arguments, to_builtins(update), lines, ok=is_good)
+        return print_result(to_builtins(update), lines, ok=is_good)
 
 
 class Matrix(Command):

@@ -11,7 +11,8 @@ import sys
 import threading
 import time
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from io import StringIO
 from typing import TextIO
 
@@ -40,12 +41,14 @@ class _Settings:
 
     color = "auto"
     quiet = False
+    json = False
     progress: _Progress | None = None
 
 
 def configure(arguments: Namespace) -> None:
-    """Use --color and --quiet for all that a command prints, and show its progress."""
+    """Use --color, --quiet and --json for all that a command prints, and show its progress."""
     _Settings.color, _Settings.quiet = arguments.color, arguments.quiet > 0
+    set_json(arguments.json)
     current.announce = _announce
     if sys.stdout.isatty():
         set_columns(min(columns(), os.get_terminal_size(sys.stdout.fileno()).columns or 80))
@@ -56,33 +59,53 @@ def configure(arguments: Namespace) -> None:
         _Settings.progress.start()
 
 
+def set_json(is_on: bool) -> None:
+    """Choose what stdout gets: one JSON document, or lines."""
+    _Settings.json = is_on
+
+
+@contextmanager
+def as_steps() -> Iterator[None]:
+    """Let all that a command prints be lines on stderr, as the steps of another command are."""
+    before = _Settings.json
+    set_json(False)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        set_json(before)
+
+
 # ---- lines ---------------------------------------------------------------------------------------
 
 
-def print_result(
-    arguments: Namespace, document: object, lines: Sequence[str], *, ok: bool = True
-) -> int:
+def print_result(document: object, lines: Sequence[str], *, ok: bool = True) -> int:
     """Print what a command answers: the document with --json, otherwise the lines.
 
     Returns:
         The exit status: 0 if the answer is good, otherwise 1.
     """
-    if arguments.json:
-        print_json(document)
-    else:
-        print_lines(lines)
+    print_json(document)
+    print_lines(lines)
     return 0 if ok else 1
 
 
 def print_lines(lines: Sequence[str]) -> None:
-    """Print lines on stdout. A terminal gets colors, and lines that fit it."""
-    _print(lines, sys.stdout)
+    """Print lines on stdout; nothing with --json. A terminal gets colors, and lines that fit it."""
+    if not _Settings.json:
+        _print(lines, sys.stdout)
 
 
 def print_report(lines: Sequence[str]) -> None:
-    """Print what a command did; nothing with --quiet."""
+    """Print what a command did; nothing with --quiet or --json."""
     if not _Settings.quiet:
         print_lines(lines)
+
+
+def print_step(text: str) -> None:
+    """Print a step on stdout, but with --json on stderr; nothing with --quiet."""
+    if not _Settings.quiet:
+        _print([text], sys.stderr if _Settings.json else sys.stdout)
 
 
 def print_errors(lines: Sequence[str]) -> None:
@@ -123,9 +146,10 @@ def _print(blocks: Sequence[str], stream: TextIO) -> None:
 
 
 def print_json(document: object) -> None:
-    """Print one document on stdout. The values in it are as `to_plain` returns them."""
-    _clear_progress()
-    _write(json.dumps(document, indent=2, default=to_plain) + "\n", sys.stdout)
+    """Print one document on stdout with --json. The values in it are as `to_plain` returns them."""
+    if _Settings.json:
+        _clear_progress()
+        _write(json.dumps(document, indent=2, default=to_plain) + "\n", sys.stdout)
 
 
 def _write(text: str, stream: TextIO) -> None:
@@ -144,37 +168,25 @@ def discard(stream: TextIO) -> None:
     os.close(null)
 
 
-def step_printer(arguments: Namespace) -> Callable[[str], None]:
-    """Return the function that prints each step: on stdout, but with --json on stderr."""
-
-    def print_step(text: str) -> None:
-        if not _Settings.quiet:
-            (print_errors if arguments.json else print_lines)(text.split("\n"))
-
-    return print_step
-
-
 def _announce(line: str) -> None:
     if not _Settings.quiet:
         print_errors([line])
 
 
-def write_page(arguments: Namespace, text: str) -> int:
-    """Write an HTML page to the file of --output, and print where it is. Return 0.
+def write_page(path: str, text: str) -> int:
+    """Write an HTML page to a file, and print where it is. Return 0.
 
     Raises:
         InputError: the file cannot be written.
     """
     content = text.encode()
     try:
-        write_whole(arguments.output, content)
+        write_whole(path, content)
     except OSError as error:
-        message = f"{arguments.output}: cannot be written: {error.strerror}"
+        message = f"{path}: cannot be written: {error.strerror}"
         raise InputError(message, hint="name another file: -o FILE") from None
-    if arguments.json:
-        print_json({"path": arguments.output, "bytes": len(content)})
-    else:
-        print_report([f"wrote {arguments.output}"])
+    print_json({"path": path, "bytes": len(content)})
+    print_report([f"wrote {path}"])
     return 0
 
 

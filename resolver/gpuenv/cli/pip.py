@@ -17,7 +17,7 @@ from ..render import changes as render
 from ..render import checks as render_checks
 from .environments import doctor_step, exit_on_signals, print_checks, report_not_verified
 from .flags import BUILDS, HOST, INSTALLER, OFFLINE
-from .output import print_json, print_report, step_printer
+from .output import print_json, print_report, print_step
 from .parser import Argument, Command, Group, Parser
 from .requests import check_names, is_described, read_host, read_request
 
@@ -168,11 +168,9 @@ class Install(Command):
             eager=arguments.upgrade_strategy == "eager",
         )
         plan, steps, prefix = installation.plan, installation.steps, installation.prefix
-        if not arguments.json:
-            print_report(render.step_lines(plan, steps, dry=arguments.dry_run))
+        print_report(render.step_lines(plan, steps, dry=arguments.dry_run))
         if arguments.dry_run:
-            if arguments.json:
-                print_json(render.pip_json(prefix, plan, steps, None, dry=True))
+            print_json(render.pip_json(prefix, plan, steps, None, dry=True))
             return 0
         exit_on_signals()
         checks: Sequence[Check] = ()
@@ -195,7 +193,7 @@ class Install(Command):
                 installation,
                 installer=arguments.installer,
                 prove=None if arguments.no_verify else prove,
-                progress=step_printer(arguments),
+                progress=print_step,
                 builds=options,
             )
         except NotVerifiedError as error:

@@ -149,9 +149,8 @@ class Cache(Command):
                     except OSError as error:
                         message = f"{error.filename}: cannot be removed: {error.strerror}"
                         raise InputError(message) from None
-        if arguments.json:
-            print_json({"folder": folder, "files": files, "bytes": count})
-        elif arguments.action == "dir":
+        print_json({"folder": folder, "files": files, "bytes": count})
+        if arguments.action == "dir":
             print_lines([folder])
         elif arguments.action == "size":
             print_lines([f"{folder}: {quantity_text(files, 'file')}, {size(count)}"])

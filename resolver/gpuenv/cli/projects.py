@@ -82,9 +82,7 @@ class Init(Command):
             name=arguments.name,
             ci=not arguments.no_ci,
         )
-        if not arguments.json:
-            print_report(render.beginning_lines(begun, hosts))
-            return 0
+        print_report(render.beginning_lines(begun, hosts))
         fields = ("path", "frameworks", "profiles", "covered", "python")
         print_json({field: getattr(begun, field) for field in fields})
         return 0
@@ -260,19 +258,17 @@ def _lock(arguments: Namespace, names: Sequence[str]) -> None:
     for locked in project.profiles:
         path, new, status = locked.path, locked.new, statuses[locked.path]
         changes = compare(locked.old, new)
-        if arguments.json:
-            documents.append(render.lock_json(path, locked.profile.name, status, new, changes))
-        elif status == "unchanged":
+        documents.append(render.lock_json(path, locked.profile.name, status, new, changes))
+        if status == "unchanged":
             print_report([f"{path}: unchanged, {quantity_text(len(new.pins), 'package')}"])
         else:
             print_report(render.lock_lines(path, locked.old, new, changes, locked.plan))
-    if arguments.json:
-        shared = render.shared_versions_json(project.shared)
-        print_json({"profiles": documents, "frameworks": shared})
-    elif "written" in statuses.values() and project.shared:
+    shared = render.shared_versions_json(project.shared)
+    print_json({"profiles": documents, "frameworks": shared})
+    if "written" in statuses.values() and project.shared:
         print_report(render.shared_versions_lines(project.shared, only_some=bool(names)))
     dates = [locked.plan.index_date for locked in project.profiles if locked.plan.index_date]
-    if dates and not arguments.json:
+    if dates:
         print_report(index_lines(dates[0]))
 
 
@@ -285,7 +281,7 @@ def _check(arguments: Namespace, names: Sequence[str], files: Sequence[str]) -> 
     states: Sequence[State] = ()
     if names or not files:
         states = api.project_state(arguments.project, names).states
-    if states and not arguments.json:
+    if states:
         print_lines(render.states_lines(states))
     documents = []
     reports = []
@@ -299,8 +295,7 @@ def _check(arguments: Namespace, names: Sequence[str], files: Sequence[str]) -> 
         for host in hosts.values():
             api.require_gpu(host)  # after the locks were read: a damaged one is said first
     for report in reports:
-        if not arguments.json:
-            print_lines(refusals.lock_lines(report))
+        print_lines(refusals.lock_lines(report))
         documents.append(
             {
                 "path": report.path,
@@ -312,8 +307,7 @@ def _check(arguments: Namespace, names: Sequence[str], files: Sequence[str]) -> 
         )
     is_good = all(state.status == "fresh" for state in states)
     is_good = is_good and all(document["ok"] for document in documents)
-    if arguments.json:
-        print_json({"ok": is_good, "profiles": states, "files": documents})
+    print_json({"ok": is_good, "profiles": states, "files": documents})
     if any(state.status == "unreadable" for state in states):
         return InputError.exit_status
     return 0 if is_good else 1

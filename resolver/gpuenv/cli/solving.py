@@ -188,12 +188,11 @@ def _explain_request(arguments: Namespace) -> int:
         plan = api.explain(request, host, options)
     except NoSolutionError as error:
         print_result(
-            arguments,
             refusals.explanation_json(error.explanation),
             refusals.impossible_lines(error.explanation, host, verbose=bool(arguments.verbose)),
         )
         return error.exit_status
-    return print_result(arguments, refusals.possible_json(plan), refusals.possible_lines(plan))
+    return print_result(refusals.possible_json(plan), refusals.possible_lines(plan))
 
 
 def _explain_lock(arguments: Namespace, path: str) -> int:
@@ -219,9 +218,7 @@ def _explain_lock(arguments: Namespace, path: str) -> int:
             host = host.replace(python=lock.host.python)
     report = api.explain_lock(path, host, tuple(arguments.extra), tuple(arguments.group))
     api.require_gpu(host)  # after the lock was read: a damaged one is said first
-    print_result(
-        arguments, refusals.lock_json(report), refusals.lock_lines(report, with_changes=True)
-    )
+    print_result(refusals.lock_json(report), refusals.lock_lines(report, with_changes=True))
     return 0 if report.works else NoSolutionError.exit_status
 
 
@@ -235,7 +232,7 @@ def _explain_dockerfile(arguments: Namespace, path: str) -> int:
     host = read_host(arguments, need_gpu=True)
     report = api.explain_dockerfile(path, file, host, read_index_options(arguments))
     lines = refusals.lock_lines(report, with_changes=bool(report.changes))
-    print_result(arguments, refusals.lock_json(report), lines)
+    print_result(refusals.lock_json(report), lines)
     return 0 if report.works else NoSolutionError.exit_status
 
 
@@ -317,4 +314,4 @@ class Detect(Command):
         if arguments.output:
             write_host(host, arguments.output)
             lines = [*lines, f"wrote {arguments.output}"]
-        return print_result(arguments, host, lines)
+        return print_result(host, lines)

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import glob
 import os
-import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from contextlib import nullcontext, redirect_stdout
+from contextlib import nullcontext
 from difflib import get_close_matches
 
 from .. import api, loader_env
@@ -23,7 +22,7 @@ from ..errors import HostMismatchError, InputError, NotVerifiedError, StaleLockE
 from ..model import Lock
 from ..project.profiles import State
 from ..render.locks import state_lines
-from .output import print_errors
+from .output import as_steps, print_errors
 from .parser import Argument, Group
 from .requests import is_about_conda
 
@@ -168,10 +167,8 @@ def perform(words: Sequence[str], arguments: Namespace, *, is_report: bool = Fal
     from . import parse_arguments
 
     words = [*words, *["--quiet"] * arguments.quiet, *["--offline"] * arguments.offline]
-    if is_report:
-        words += ["--json"] * arguments.json
     other = parse_arguments(words)
-    with nullcontext() if is_report else redirect_stdout(sys.stderr):
+    with nullcontext() if is_report else as_steps():
         return int(other.run(other))
 
 

@@ -62,7 +62,7 @@ class Status(Command):
             "host": host,
             "next": step,
         }
-        return print_result(arguments, document, lines)
+        return print_result(document, lines)
 
 
 def _project(host: Host) -> tuple[list[str], Lock | None, str]:

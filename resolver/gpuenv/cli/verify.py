@@ -31,7 +31,7 @@ from .environments import (
     print_checks,
 )
 from .flags import EXISTING_TARGET, OF_PROJECT, TIMEOUT
-from .output import print_json
+from .output import print_json, set_json
 from .parser import Argument, Command, Group, output_file, seconds
 from .state import PYLOCK, environment
 
@@ -101,6 +101,7 @@ class Verify(Command):
             raise InputError(f"--format {arguments.format}: leave {flag} out")
         if arguments.format == "json":
             arguments.json = True
+            set_json(True)
         if not (arguments.python or arguments.target):
             is_text = arguments.format == "text" and not (arguments.quiet or arguments.hook)
             hint = "name one: --target DIR or --python EXE"
