@@ -7,6 +7,7 @@ import re
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from typing import Any
 
 from .. import activity, api, loader_env
 from ..atomic_write import require_place
@@ -443,39 +444,17 @@ def _merged(
         message = f"{place}: --index-url differs from the one of the command line: give one"
         raise InputError(message)
 
-    def joined(value: Request | IndexOptions, *names: str) -> dict[str, tuple[str, ...]]:
-        """Return fields of both, without what is there twice."""
-        return {
-            name: tuple(dict.fromkeys((*getattr(value, name), *getattr(file, name))))
-            for name in names
-        }
+    def joined(value: Request | IndexOptions) -> dict[str, Any]:
+        """Return the fields that both have: all texts, each once, or the first of two values."""
+        both: dict[str, Any] = {}
+        for name in value.__struct_fields__:
+            if hasattr(file, name):
+                own, other = getattr(value, name), getattr(file, name)
+                is_several = isinstance(own, tuple)
+                both[name] = tuple(dict.fromkeys((*own, *other))) if is_several else own or other
+        return both
 
-    request = request.replace(
-        requirements=(*request.requirements, *file.requirements),
-        constraints=(*request.constraints, *file.constraints),
-        overrides=(*request.overrides, *file.overrides),
-        hashes=file.hashes or request.hashes,
-        require_hashes=request.require_hashes or file.require_hashes,
-        pre=request.pre or file.pre,
-        exclude_newer=request.exclude_newer or file.exclude_newer,
-        **joined(request, "no_build", "no_binary"),
-    )
-    options = options.replace(
-        index_url=own_url or file_url,
-        no_index=options.no_index or file.no_index,
-        exclude_newer=options.exclude_newer or file.exclude_newer,
-        merge_indexes=options.merge_indexes or file.merge_indexes,
-        **joined(
-            options,
-            "extra_index_urls",
-            "find_links",
-            "package_indexes",
-            "known_metadata",
-            "build_settings",
-            "exclude_newer_of",
-        ),
-    )
-    return request, options
+    return request.replace(**joined(request)), options.replace(**joined(options))
 
 
 # ---- where the lock goes -------------------------------------------------------------------------
