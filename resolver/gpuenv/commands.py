@@ -1,8 +1,7 @@
 """What a package needs that adds a command to gpuenv.
 
-Its module of the command is an entry point of the group `gpuenv.commands`, and has what
-`gpuenv.cli.Command` has. The name of the entry point is that of the command; "matrix.html" is the
-command `gpuenv matrix html`.
+The command is a `Command`, and an entry point of the group `gpuenv.commands`. The name of the entry
+point is that of the command; "matrix.html" is the command `gpuenv matrix html`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from .atomic_write import require_place, write_whole
 from .cli.flags import REQUEST, TIMEOUT
 from .cli.output import print_errors, print_result, write_page
 from .cli.parser import (
-    COMMON,
     Argument,
     Command,
     Group,
@@ -28,7 +26,6 @@ from .requirements.target import PLATFORMS, PYTHONS
 from .serialize import read_input
 
 __all__ = [
-    "COMMON",
     "PLATFORMS",
     "PYTHONS",
     "REQUEST",

@@ -37,16 +37,6 @@ from . import (
 )
 from .documents import Collection, Document
 
-HELP = "Detect, solve and verify on the nodes of a cluster"
-DESCRIPTION = (
-    "Run gpuenv on the nodes of a cluster, or read what it printed there. Find the locks that "
-    "the nodes need, and the nodes that differ from the others."
-)
-EXAMPLES = (
-    ("gpuenv fleet detect --launcher srun --nodes gpu[01-16] -o hosts", "Describe the nodes"),
-    ("gpuenv fleet solve --from hosts --framework torch", "Find the fewest locks"),
-    ("gpuenv fleet verify --launcher clush --nodes gpu[01-16] --target /opt/env", "Verify"),
-)
 DASK = "dask"
 LIMIT = 600.0  # seconds to wait for all nodes
 _SHOWN = 8  # nodes that a line of progress names
@@ -207,15 +197,26 @@ class Verify(Command):
         return 0 if document["ok"] else 1
 
 
-def add_arguments(parser: Parser) -> None:
-    """Add the commands of `gpuenv fleet`."""
-    parser.add_commands({"detect": Detect(), "solve": Solve(), "verify": Verify()})
+class Fleet(Command):
+    """`gpuenv fleet`."""
+
+    HELP = "Detect, solve and verify on the nodes of a cluster"
+    DESCRIPTION = (
+        "Run gpuenv on the nodes of a cluster, or read what it printed there. Find the locks that "
+        "the nodes need, and the nodes that differ from the others."
+    )
+    EXAMPLES = (
+        ("gpuenv fleet detect --launcher srun --nodes gpu[01-16] -o hosts", "Describe the nodes"),
+        ("gpuenv fleet solve --from hosts --framework torch", "Find the fewest locks"),
+        ("gpuenv fleet verify --launcher clush --nodes gpu[01-16] --target /opt/env", "Verify"),
+    )
+
+    def add_arguments(self, parser: Parser) -> None:
+        """Add the commands of `gpuenv fleet`."""
+        parser.add_commands({"detect": Detect(), "solve": Solve(), "verify": Verify()})
 
 
-def run(arguments: Namespace) -> int:
-    """Run `gpuenv fleet detect`, `solve` or `verify`, and return the exit status."""
-    status: int = arguments.action(arguments)
-    return status
+fleet = Fleet()
 
 
 def _print(document: Document, lines: Callable[[Document], Sequence[str]]) -> None:

@@ -126,7 +126,7 @@ COMMON = Group(
 
 
 class Command:
-    """Base of the commands. A module of another package can be one, too."""
+    """Base of the commands."""
 
     HELP: str  # one line, for the list of commands
     DESCRIPTION: str  # sentences, for the help of the command
