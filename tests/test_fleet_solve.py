@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuenv import api
-from gpuenv.model import IndexOptions, Lock, Needs, Request, parse_release
+from gpuenv.model import Choice, IndexOptions, Lock, Needs, Request, parse_release
 from gpuenv.serialize import to_plain
 from gpuenv_fleet.classes import classify
-from gpuenv_fleet.solve import FleetLock, Solver, fewest_groups, serves, solve_fleet
+from gpuenv_fleet.solve import Solver, fewest_groups, serves, solve_fleet
 from hosts import host_of
 from tables import data_file, each
 from test_fleet_verify import write
@@ -50,7 +50,7 @@ class Builds(Solver):
 
     def lock_for(self, host):
         locks = [self.lock(build, host) for build in self.builds]
-        return next((lock for lock in locks if serves(lock.lock, host)), ())
+        return next((lock for lock in locks if serves(lock, host)), ())
 
     @staticmethod
     def lock(build, host):
@@ -62,8 +62,10 @@ class Builds(Solver):
             python=host.python.version,
             platform=host.platform,
         )
-        lock = Lock(pins=(), needs=needs, choices=(), host=host, frameworks=("torch",))
-        return FleetLock(lock=lock, versions={"torch": f"2.{version}.0"})
+        choice = Choice(
+            framework="torch", version=f"2.{version}.0", variant="", cuda=None, cudnn=None
+        )
+        return Lock(pins=(), needs=needs, choices=(choice,), host=host, frameworks=("torch",))
 
 
 def brute_force(count, holds):
@@ -153,11 +155,11 @@ def test_the_locks_of_generated_builds_are_minimal(some, of):
     solved = [one for item, one in enumerate(classes) if item not in unsolved]
     for item in unsolved:
         host = classes[item].host
-        assert not any(serves(Builds.lock(build, host).lock, host) for build in of)
+        assert not any(serves(Builds.lock(build, host), host) for build in of)
 
     def holds(items):
         members_of = [solved[item].host for item in items]
-        locks = [Builds.lock(build, members_of[0]).lock for build in of]
+        locks = [Builds.lock(build, members_of[0]) for build in of]
         return any(all(serves(lock, host) for host in members_of) for lock in locks)
 
     assert fewest(solution) == (brute_force(len(solved), holds) if solved else 0)
@@ -166,7 +168,7 @@ def test_the_locks_of_generated_builds_are_minimal(some, of):
         placed = sorted(item for _, items in plan.groups for item in items)
         assert placed == [item for item in range(len(classes)) if item not in unsolved]
         for lock, items in plan.groups:
-            assert all(serves(lock.lock, classes[item].host) for item in items)
+            assert all(serves(lock, classes[item].host) for item in items)
     costs = [plan.cost for plan in plans]
     assert costs == sorted(set(costs), reverse=True)
     counts = [len(plan.groups) for plan in plans]

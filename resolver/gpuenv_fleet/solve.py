@@ -49,14 +49,6 @@ BUDGET = 200_000  # steps of the search for a proof
 
 
 @dataclass(frozen=True, kw_only=True)
-class FleetLock:
-    """A lock, and the versions of what was asked for."""
-
-    lock: Lock
-    versions: Mapping[str, str]
-
-
-@dataclass(frozen=True, kw_only=True)
 class LockPlan:
     """Locks that together serve all classes that a lock can serve.
 
@@ -64,7 +56,7 @@ class LockPlan:
     locks are than those of each class alone, summed over the nodes.
     """
 
-    groups: Sequence[tuple[FleetLock, Sequence[int]]]
+    groups: Sequence[tuple[Lock, Sequence[int]]]
     cost: int
 
 
@@ -74,9 +66,9 @@ class Solver:
     def __init__(self, request: Request, options: IndexOptions) -> None:
         self.request, self.options = request, options
         self.solves = 0
-        self._known: dict[Host, FleetLock | tuple[Reason, ...]] = {}
+        self._known: dict[Host, Lock | tuple[Reason, ...]] = {}
 
-    def lock_for(self, host: Host) -> FleetLock | tuple[Reason, ...]:
+    def lock_for(self, host: Host) -> Lock | tuple[Reason, ...]:
         """Return the lock for a host, or why there is none."""
         if host not in self._known:
             self.solves += 1
@@ -85,15 +77,19 @@ class Solver:
             except NoSolutionError as error:
                 self._known[host] = error.explanation.reasons
                 return self._known[host]
-            # The frameworks of the plan, and the packages that were named.
-            versions = {choice.framework: choice.version for choice in plan.choices}
-            pinned = plan.versions
-            for text in (*self.request.frameworks, *self.request.requirements):
-                name = canonicalize_name(Requirement(text).name)
-                if name in pinned:
-                    versions.setdefault(name, pinned[name])
-            self._known[host] = FleetLock(lock=gpuenv.lock(plan), versions=versions)
+            self._known[host] = gpuenv.lock(plan)
         return self._known[host]
+
+
+def asked_versions(lock: Lock) -> dict[str, str]:
+    """Return the versions of the frameworks of a lock, and of the packages that were asked for."""
+    versions = {choice.framework: choice.version for choice in lock.choices}
+    pinned = lock.versions
+    for text in (*lock.frameworks, *lock.requirements):
+        name = canonicalize_name(Requirement(text).name)
+        if name in pinned:
+            versions.setdefault(name, pinned[name])
+    return versions
 
 
 # ---- hosts ---------------------------------------------------------------------------------------
@@ -205,7 +201,7 @@ def fewest_groups(
 
 
 # A lock, and {class: cost} for the classes that it serves.
-Offer = tuple[FleetLock, dict[int, int]]
+Offer = tuple[Lock, dict[int, int]]
 
 
 class Fleet:
@@ -219,30 +215,30 @@ class Fleet:
         self.newest = [solver.lock_for(host_class.host) for host_class in classes]
         self._known: list[Offer] = []
         for lock in self.newest:
-            if isinstance(lock, FleetLock):
+            if isinstance(lock, Lock):
                 self._add(lock)
 
     def versions(self, item: int) -> Mapping[str, str]:
         """Return the versions that a class could have alone."""
         lock = self.newest[item]
-        return lock.versions if isinstance(lock, FleetLock) else {}
+        return asked_versions(lock) if isinstance(lock, Lock) else {}
 
     def solved(self) -> list[int]:
         """Return the classes that have a lock."""
-        return [item for item, lock in enumerate(self.newest) if isinstance(lock, FleetLock)]
+        return [item for item, lock in enumerate(self.newest) if isinstance(lock, Lock)]
 
     def count(self, items: Iterable[int]) -> int:
         """Return how many nodes some classes have."""
         return sum(len(self.classes[item].nodes) for item in items)
 
-    def _add(self, lock: FleetLock) -> dict[int, int]:
+    def _add(self, lock: Lock) -> dict[int, int]:
         """Keep a lock, and return what it costs the classes that it serves."""
-        costs = {}
+        costs, versions = {}, asked_versions(lock)
         for item in self.solved():
             host = self.classes[item].host
-            if serves(lock.lock, host):
+            if serves(lock, host):
                 distances = [
-                    _distance(name, host.platform, version, lock.versions.get(name, version))
+                    _distance(name, host.platform, version, versions.get(name, version))
                     for name, version in self.versions(item).items()
                 ]
                 costs[item] = sum(distances) * self.count([item])
@@ -253,7 +249,7 @@ class Fleet:
         """Solve for the least that classes have in common. Return whether the lock serves all."""
         host = _merged_host([self.classes[item].host for item in items])
         lock = None if host is None else self._solver.lock_for(host)
-        return isinstance(lock, FleetLock) and self._add(lock).keys() >= set(items)
+        return isinstance(lock, Lock) and self._add(lock).keys() >= set(items)
 
     def fewest(self) -> tuple[list[frozenset[int]], bool]:
         """Return the fewest groups of the weakest classes, and whether there cannot be fewer."""
@@ -414,29 +410,30 @@ def solve_fleet(
         "unsolved": [
             {"class": item, "reasons": to_plain(lock)}
             for item, lock in enumerate(fleet.newest)
-            if not isinstance(lock, FleetLock)
+            if not isinstance(lock, Lock)
         ],
         "solves": solver.solves,
     }
     return plans, document
 
 
-def _group_json(fleet: Fleet, lock: FleetLock, items: Collection[int]) -> dict[str, Any]:
+def _group_json(fleet: Fleet, lock: Lock, items: Collection[int]) -> dict[str, Any]:
+    versions = asked_versions(lock)
     older: Counter[tuple[str, str]] = Counter()
     for item in items:
         for name, newest in fleet.versions(item).items():
-            if lock.versions.get(name, newest) != newest:
+            if versions.get(name, newest) != newest:
                 older[name, newest] += fleet.count([item])
     return {
         "classes": list(items),
         "nodes": fleet.count(items),
-        "versions": lock.versions,
+        "versions": versions,
         "older": [
             {"name": name, "newest": newest, "nodes": count}
             for (name, newest), count in older.items()
         ],
-        "needs": to_plain(lock.lock.needs),
-        "host": host_json(lock.lock.host),
+        "needs": to_plain(lock.needs),
+        "host": host_json(lock.host),
     }
 
 
@@ -460,10 +457,10 @@ def write_profiles(plan: LockPlan, request: Request, folder: str) -> tuple[str, 
         if getattr(request, name):
             flag = name.replace("_", "-")
             raise InputError(f"--write-profiles: does not write {flag}; nothing was written")
-    versions = [lock.versions for lock, _ in plan.groups]
+    versions = [asked_versions(lock) for lock, _ in plan.groups]
     return add_profiles(
         folder,
-        [lock.lock.host for lock, _ in plan.groups],
+        [lock.host for lock, _ in plan.groups],
         frameworks=request.frameworks,
         requirements=request.requirements,
         separate_versions=any(other != versions[0] for other in versions),
