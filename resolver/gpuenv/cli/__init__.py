@@ -209,14 +209,16 @@ def all_commands() -> list[str]:
     return [name for names in command_groups().values() for name in names]
 
 
-def command_parser(name: str) -> Parser:
-    """Return the parser of a command."""
+def command_parser(name: str, *below: str) -> Parser:
+    """Return the parser of a command, or of a command below it: `matrix`, `show`."""
     command = load_command(name)
     parser = Parser(
         prog=f"{program_name()} {name}", description=command.DESCRIPTION, examples=command.EXAMPLES
     )
     parser.set_defaults(run=command.run, reports_unknown=False)
     command.add_arguments(parser)
+    for word in below:
+        parser = parser.below(word)
     return parser
 
 

@@ -91,7 +91,7 @@ class Doctor(Command):
             raise InputError(message)
         name = arguments.log or ""
         if name.endswith(LOCK_ENDINGS) and (api.is_tool_lock(name) or api.is_conda_lock(name)):
-            host = read_host(arguments, need_gpu=False, conda=is_about_conda(name))
+            host = read_host(arguments, conda=is_about_conda(name))
             report = api.explain_lock(name, host)
             lines = lock_lines(report, with_changes=True)
             return print_result(lock_json(report), lines, ok=report.works)
@@ -138,10 +138,10 @@ def _host(arguments: Namespace, target: str | None) -> Host:
     if target is not None:
         try:
             arguments.python = loader_env.interpreter(target)
-            return read_host(arguments, need_gpu=False, conda=conda)
+            return read_host(arguments, conda=conda)
         except GpuEnvError:
             arguments.python = None if named == target else named
-    return read_host(arguments, need_gpu=False, conda=conda)
+    return read_host(arguments, conda=conda)
 
 
 def _environment(arguments: Namespace) -> str | None:

@@ -332,14 +332,14 @@ def _lock_and_host(arguments: Namespace) -> tuple[Lock, Host]:
         python = arguments.python
         if python is None and is_venv(arguments.target):
             python = find_interpreter(arguments.target)
-        host = read_host(Namespace(**{**vars(arguments), "python": python}), need_gpu=False)
+        host = read_host(Namespace(**{**vars(arguments), "python": python}))
         return api.read_tool_lock(path, host, read_index_options(arguments), *of_project), host
     if any(of_project):
         raise InputError("--extra and --group are for locks of other tools")
     profile: Profile | None
     if arguments.lock is None and api.has_profiles():
         of_conda = is_conda(arguments.target)
-        host = read_host(arguments, need_gpu=False, keep_python=False, conda=of_conda)
+        host = read_host(arguments, keep_python=False, conda=of_conda)
         project = api.project_state() if arguments.dry_run else locked_project(arguments)
         fitting = api.fitting_lock(project, host, arguments.target)
         require_fresh(fitting.state, arguments)
@@ -349,7 +349,7 @@ def _lock_and_host(arguments: Namespace) -> tuple[Lock, Host]:
     else:
         lock = api.read_lock(path)
         profile = api.profile_of(lock, path)
-        host = read_host(arguments, need_gpu=False, keep_python=lock.conda, conda=lock.conda)
+        host = read_host(arguments, keep_python=lock.conda, conda=lock.conda)
     _accept_places(arguments, lock, profile, os.path.dirname(path))
     if arguments.python is not None and lock.needs.python is not None:
         return lock, api.describe(host, python=arguments.python)

@@ -82,7 +82,7 @@ class ScanCode(Command):
 
     def run(self, arguments: Namespace) -> int:
         """Print the device code. Return 1 if something that must run cannot."""
-        host = read_host(arguments, need_gpu=False)
+        host = read_host(arguments)
         kind, contents = _read_code(arguments.path)
         judged = judge(contents.files, host, api.compatibility_data())
         scan = Scan(path=arguments.path, kind=kind, files=judged, read=contents.read)

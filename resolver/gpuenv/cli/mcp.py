@@ -17,7 +17,7 @@ from ..errors import InputError
 from ..model import Value
 from ..version import __version__
 from . import command_parser, suggestion
-from .parser import Argument, Command, Parser
+from .parser import Argument, Command
 
 if TYPE_CHECKING:
     from mcp import types
@@ -129,7 +129,7 @@ def _server(may_write: bool) -> Server[Any]:
 def _described(name: str, tool: Tool, may_write: bool) -> types.Tool:
     from mcp import types
 
-    parser = _parser(tool)
+    parser = command_parser(*tool.command.split())
     hints = types.ToolAnnotations(
         read_only_hint=not (tool.writes or _WRITING & _actions(tool, may_write).keys()),
         destructive_hint=tool.writes,
@@ -142,20 +142,13 @@ def _described(name: str, tool: Tool, may_write: bool) -> types.Tool:
     )
 
 
-def _parser(tool: Tool) -> Parser:
-    """Return the parser of the command, or of a command of it."""
-    name, _, below = tool.command.partition(" ")
-    parser = command_parser(name)
-    return parser.below(below) if below else parser
-
-
 def _actions(tool: Tool, may_write: bool) -> dict[str, Action]:
     """Return what a call may say, by its name: the arguments of the command."""
     given = {_name(word) for word in (*tool.always, "log")}
     if not may_write:
         given |= {_name(word) for word in tool.reading} | _WRITING
     named = {}
-    for action in _parser(tool).shown_actions():
+    for action in command_parser(*tool.command.split()).shown_actions():
         long = [flag for flag in action.option_strings if flag.startswith("--")]
         named[_name(long[0] if long else action.dest)] = action
     return {name: action for name, action in named.items() if name not in given | _NOT_OFFERED}

@@ -156,9 +156,7 @@ class Install(Command):
         arguments.python = inplace.installable_python(arguments.python)
         target = inplace.InplaceTarget(arguments.python)
         check_names(texts)
-        request, options, host = read_request(
-            arguments, lambda: read_host(arguments, need_gpu=False)
-        )
+        request, options, host = read_request(arguments, lambda: read_host(arguments))
         installation = target.plan(
             request,
             host,

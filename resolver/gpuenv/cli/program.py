@@ -65,10 +65,7 @@ class Help(Command):
         elif name is None:
             print_lines(program_lines())
         else:
-            parser = command_parser(name)
-            for word in below:
-                parser = parser.below(word)
-            print_lines(parser.format_help().rstrip().split("\n"))
+            print_lines(command_parser(name, *below).format_help().rstrip().split("\n"))
         return 0
 
 

@@ -69,7 +69,7 @@ class Init(Command):
         """Write the table or the profiles, and print what was written."""
         flags = used_host_flags(arguments)
         if not arguments.host_files:
-            hosts = [read_host(arguments, need_gpu=False)]
+            hosts = [read_host(arguments)]
         elif flags:
             message = f"{flags[0]}: a host file describes its host alone"
             raise InputError(message, hint="give host files or host flags")
@@ -287,10 +287,7 @@ def _check(arguments: Namespace, names: Sequence[str], files: Sequence[str]) -> 
     reports = []
     if files:
         of_conda = {path: is_about_conda(path) for path in files}
-        hosts = {
-            conda: read_host(arguments, need_gpu=False, conda=conda)
-            for conda in set(of_conda.values())
-        }
+        hosts = {conda: read_host(arguments, conda=conda) for conda in set(of_conda.values())}
         reports = [api.check_lock(path, hosts[of_conda[path]]) for path in files]
         for host in hosts.values():
             api.require_gpu(host)  # after the locks were read: a damaged one is said first

@@ -67,7 +67,7 @@ def used_host_flags(arguments: Namespace) -> list[str]:
 
 
 def read_host(
-    arguments: Namespace, *, need_gpu: bool, keep_python: bool = True, conda: bool = False
+    arguments: Namespace, *, need_gpu: bool = False, keep_python: bool = True, conda: bool = False
 ) -> Host:
     """Return the host that the flags describe; facts that they leave out are detected.
 

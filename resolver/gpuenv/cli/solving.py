@@ -213,7 +213,7 @@ def _explain_lock(arguments: Namespace, path: str) -> int:
     if lock is not None and not arguments.host and any(facts):
         host = describe_from(lock.host, arguments, python=python)
     else:
-        host = read_host(arguments, need_gpu=False, conda=api.is_conda_lock(path))
+        host = read_host(arguments, conda=api.is_conda_lock(path))
         if lock is not None and python is None:
             host = host.replace(python=lock.host.python)
     report = api.explain_lock(path, host, tuple(arguments.extra), tuple(arguments.group))
@@ -309,7 +309,7 @@ class Detect(Command):
 
     def run(self, arguments: Namespace) -> int:
         """Print the host, and write it to a file with -o."""
-        host = read_host(arguments, need_gpu=False, conda=is_about_conda(None))
+        host = read_host(arguments, conda=is_about_conda(None))
         lines = plans.host_lines(host)
         if arguments.output:
             write_host(host, arguments.output)
