@@ -90,15 +90,15 @@ def interpreter(target: str) -> str:
     return interpreter_of(target)
 
 
-def active_environment(env: Mapping[str, str]) -> str | None:
+def active_environment() -> str | None:
     """Return the folder of the default environment; None if there is none.
 
     It is the active environment, else ./.venv, else that of the python on PATH. That of gpuenv
     itself does not count: it is on PATH so that the command is found.
     """
-    active = env.get("VIRTUAL_ENV") or env.get("CONDA_PREFIX")
+    active = os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
     own = os.path.realpath(sys.prefix)
-    for folder in (active, ".venv" if is_venv(".venv") else None, environment_on_path(env)):
+    for folder in (active, ".venv" if is_venv(".venv") else None, environment_on_path()):
         if folder and os.path.realpath(folder) != own:
             return folder
     return None

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from .errors import InputError
@@ -76,12 +75,12 @@ def is_conda(prefix: str) -> bool:
     return os.path.isdir(os.path.join(prefix, "conda-meta"))
 
 
-def environment_on_path(env: Mapping[str, str]) -> str | None:
+def environment_on_path() -> str | None:
     """Return the virtual or conda environment of the first python on PATH.
 
     None if there is no python, or if it belongs to no environment, as /usr/bin/python.
     """
-    executable = shutil.which("python", path=env.get("PATH"))
+    executable = shutil.which("python")
     if executable is None:
         return None
     folder = os.path.dirname(os.path.abspath(executable))

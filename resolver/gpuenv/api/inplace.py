@@ -61,7 +61,7 @@ def installable_python(python: str | None) -> str:
         InputError: there is no such environment, or `python` is a version.
     """
     if python is None:
-        python = loader_env.active_environment(os.environ)
+        python = loader_env.active_environment()
         if python is None:
             hint = "activate one, or name its interpreter: --python EXE"
             raise InputError("no environment is active (gpuenv's own does not count)", hint=hint)

@@ -164,7 +164,7 @@ def _environment(arguments: Namespace) -> str | None:
             hint = "for a folder: --target DIR"
             raise InputError(f"--python {python}: is no interpreter", hint=hint)
         return python
-    return loader_env.active_environment(os.environ)
+    return loader_env.active_environment()
 
 
 # ---- the log -------------------------------------------------------------------------------------

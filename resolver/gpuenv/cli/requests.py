@@ -107,7 +107,7 @@ def is_about_conda(path: str | None) -> bool:
 
     None is the active environment.
     """
-    path = loader_env.active_environment(os.environ) if path is None else path
+    path = loader_env.active_environment() if path is None else path
     return path is not None and (is_conda(prefix_of(path)) or api.is_conda_lock(path))
 
 

@@ -45,7 +45,7 @@ def environment(hint: str, *, announced: bool) -> str:
     Raises:
         InputError: there is none.
     """
-    target = loader_env.active_environment(os.environ)
+    target = loader_env.active_environment()
     if target is None:
         raise InputError("no environment is active (gpuenv's own does not count)", hint=hint)
     if announced:
@@ -67,7 +67,7 @@ def find_lock(path: str | None) -> tuple[str, Lock]:
         return path, api.read_lock(path)
     if api.has_profiles():
         return _of_project()
-    target = loader_env.active_environment(os.environ)
+    target = loader_env.active_environment()
     if target is not None and not os.path.lexists(PYLOCK):
         lock = api.recorded_lock(target)
         if lock is not None:
@@ -121,7 +121,7 @@ def current_environment(arguments: Namespace, hint: str) -> str:
         StaleLockError: pyproject.toml changed since the lock was made.
         NotVerifiedError: the lock was not installed, because a check failed.
     """
-    target = loader_env.active_environment(os.environ)
+    target = loader_env.active_environment()
     recorded = api.recorded_lock(target) if target is not None else None
     if api.has_profiles() and not arguments.frozen and (target is None or recorded is not None):
         name = dict(recorded.inputs).get("profile") if recorded is not None else None

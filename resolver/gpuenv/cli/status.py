@@ -88,7 +88,7 @@ def _project(host: Host) -> tuple[list[str], Lock | None, str]:
 
 def _environment(locked: Lock | None) -> tuple[str, str]:
     """Return ("missing", "other", "current" or "unknown"; the folder)."""
-    prefix = loader_env.active_environment(os.environ)
+    prefix = loader_env.active_environment()
     if prefix is None:
         return "missing", ""
     recorded = None
