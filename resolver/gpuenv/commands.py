@@ -20,7 +20,7 @@ from .cli.parser import (
     seconds,
 )
 from .cli.requests import read_request
-from .model import quantity_text
+from .model import quantity_text, show_pair
 from .render.locks import lock_document
 from .requirements.target import PLATFORMS, PYTHONS
 from .serialize import read_input
@@ -45,6 +45,7 @@ __all__ = [
     "read_request",
     "require_place",
     "seconds",
+    "show_pair",
     "write_page",
     "write_whole",
 ]

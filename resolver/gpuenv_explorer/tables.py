@@ -33,7 +33,7 @@ from gpuenv import (
     solve,
     toolkit_distance,
 )
-from gpuenv.commands import PLATFORMS, PYTHONS, activity
+from gpuenv.commands import PLATFORMS, PYTHONS, activity, show_pair
 
 # Placeholders in the texts of reasons.
 GPU, CAPABILITY, RELEASE = "{gpu}", "{capability}", "{release}"
@@ -93,9 +93,9 @@ class Tables:
         tables = {platform: self._platform(platform) for platform in platforms}
         return {
             "data": data_version(),
-            "capabilities": [_show(capability) for capability in self._data.capabilities()],
+            "capabilities": [show_pair(capability) for capability in self._data.capabilities()],
             "gpus": self._data.gpu_tables(),
-            "pythons": [_show(python) for python in PYTHONS],
+            "pythons": [show_pair(python) for python in PYTHONS],
             "platforms": tables,
             "texts": list(self._texts),
             "reasons": list(self._reasons),
@@ -120,7 +120,7 @@ class Tables:
                 rows.append({
                     "version": library.version,
                     "public": library.version,
-                    "cuda": _show(library.cuda) if library.cuda else major,
+                    "cuda": show_pair(library.cuda) if library.cuda else major,
                     "cudnn": library.cudnn,
                     **self._evidence(library.code),
                     "plans": [columns],
@@ -130,7 +130,7 @@ class Tables:
         cudas = {row["cuda"] for rows in frameworks.values() for row in rows["releases"]}
         return {
             "thresholds": drivers.thresholds,
-            "cuda": [_show(cuda) if cuda else None for cuda in drivers.cuda],
+            "cuda": [show_pair(cuda) if cuda else None for cuda in drivers.cuda],
             "toolkits": drivers.toolkits(filter(None, cudas)),
             "frameworks": frameworks,
             "libraries": libraries,
@@ -199,7 +199,7 @@ class Tables:
             **self._evidence(variant.code),
             "pythons": pythons,
             "refusal": None if plans else refusal,
-            "glibc": _show(glibc) if glibc else None,
+            "glibc": show_pair(glibc) if glibc else None,
             "plans": list(dict.fromkeys(columns)),
         }
 
@@ -283,10 +283,10 @@ class Tables:
         """Return the number of a reason; placeholders stand for the release and the host."""
         need, have = reason.need, reason.have.replace(f"driver {host.driver}", f"driver {DRIVER}")
         for gpu in host.gpus:
-            pair = _show(gpu.compute_capability or ())
+            pair = show_pair(gpu.compute_capability)
             need = need.replace(f"capability {pair} ({GPU})", f"capability {CAPABILITY} ({GPU})")
         if host.driver_cuda:
-            cuda = _show(host.driver_cuda)
+            cuda = show_pair(host.driver_cuda)
             have = have.replace(f"a driver for CUDA {cuda}", f"a driver for CUDA {DRIVER_CUDA}")
         subject = RELEASE if reason.subject == label else reason.subject
         texts = (numbered(self._texts, text) for text in (subject, need, have))
@@ -363,7 +363,3 @@ def _solve(request: Request, host: Host) -> Plan | Reason | None:
         if not request.builds:
             raise  # the user's own index replaces the snapshot, so that nothing is known
         return None
-
-
-def _show(numbers: Sequence[int]) -> str:
-    return ".".join(map(str, numbers))

@@ -22,6 +22,7 @@ from gpuenv import (
     parse_release,
     reaches_release,
 )
+from gpuenv.commands import show_pair
 
 from .documents import Answer, Collection, Document
 
@@ -159,17 +160,13 @@ def fleet_json(kind: str, collection: Collection, classes: Classes) -> dict[str,
 
 def host_json(host: Host) -> dict[str, Any]:
     """Return the facts of a host that decide its class."""
-
-    def text(pair: tuple[int, int] | None) -> str | None:
-        return None if pair is None else f"{pair[0]}.{pair[1]}"
-
     return {
         "gpus": list(dict.fromkeys(gpu.name for gpu in host.gpus)),
         "driver": host.driver,
-        "driver_cuda": text(host.driver_cuda),
+        "driver_cuda": host.driver_cuda and show_pair(host.driver_cuda),
         "platform": host.platform,
-        "glibc": text(host.glibc),
-        "python": f"{text(host.python.version)}{'t' * host.python.free_threaded}",
+        "glibc": host.glibc and show_pair(host.glibc),
+        "python": host.python.release,
     }
 
 
