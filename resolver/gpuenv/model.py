@@ -576,22 +576,19 @@ class Rejection(Value):
     reasons: tuple[Any, ...]
 
 
-class Plan(Value):
-    """A solved environment. `pins` are sorted by name. `warnings` are errors.Reason values."""
+class Solved(Value):
+    """What plans and locks have in common. `warnings` are errors.Reason values."""
 
-    request: Request
-    host: Host
     pins: tuple[Pin, ...]
     choices: tuple[Choice, ...]
     needs: Needs
-    skipped: tuple[Rejection, ...] = ()
+    host: Host
     warnings: tuple[Any, ...] = ()
     data: str = ""  # the version of the compatibility data and of the snapshot
-    index_date: str = ""  # that of the index snapshot, if a pin is of it
     digest: str = ""  # the sha256 of the inputs: request, host facts, data
     variants: tuple[WheelVariant, ...] = ()  # those of the pins that are variant wheels
-    variant_metadata: tuple[tuple[str, str], ...] = ()  # (name, JSON text) of these wheels
-    wheels: Plan | None = None  # of the wheels beside conda packages
+    # (name, JSON text) of the variant wheels. A lock has it as [packages.variants-json] (PEP 825).
+    variant_metadata: tuple[tuple[str, str], ...] = ()
 
     @property
     def versions(self) -> dict[str, str]:
@@ -600,51 +597,37 @@ class Plan(Value):
 
     def __str__(self) -> str:
         """Return how many packages it has, and which frameworks."""
-        return _short(self)
+        chosen = [f"{row.framework} {row.version} ({row.variant})" for row in self.choices]
+        packages = f"{len(self.pins)} packages for {self.host.platform}"
+        return f"<{type(self).__name__}: {', '.join([*chosen, packages])}>"
 
 
-class Lock(Value):
+class Plan(Solved):
+    """A solved environment. `pins` are sorted by name."""
+
+    request: Request
+    skipped: tuple[Rejection, ...] = ()
+    index_date: str = ""  # that of the index snapshot, if a pin is of it
+    wheels: Plan | None = None  # of the wheels beside conda packages
+
+
+class Lock(Solved):
     """The content of a lock file. Read back from a file it equals the lock that was written.
 
     `inputs` describe the profile of a project that was locked, as (key, value) pairs; a value is a
-    text, a flag or several texts. `warnings` are errors.Reason values: the frameworks that do not
-    use the GPU of the host.
+    text, a flag or several texts. `warnings` are about the frameworks that do not use the GPU of
+    the host. `variant_metadata` is () if the lock has no [packages.variants-json].
     """
 
-    pins: tuple[Pin, ...]
-    needs: Needs
-    choices: tuple[Choice, ...]
-    host: Host
     frameworks: tuple[str, ...]
     requirements: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
     overrides: tuple[str, ...] = ()
     no_build: tuple[str, ...] = ()
     no_binary: tuple[str, ...] = ()
-    data: str = ""
-    digest: str = ""
     inputs: tuple[tuple[str, Any], ...] = ()
-    warnings: tuple[Any, ...] = ()
-    variants: tuple[WheelVariant, ...] = ()  # those of the pins that are variant wheels
-    # (name, JSON text) of the variant wheels if the lock has [packages.variants-json] (PEP 825)
-    variant_metadata: tuple[tuple[str, str], ...] = ()
     conda: bool = False  # whether the pins are conda packages
     wheels: Lock | None = None  # of the wheels beside conda packages
-
-    @property
-    def versions(self) -> dict[str, str]:
-        """The version of each package."""
-        return {pin.wheel.name: pin.wheel.version for pin in self.pins}
-
-    def __str__(self) -> str:
-        """Return how many packages it has, and which frameworks."""
-        return _short(self)
-
-
-def _short(value: Plan | Lock) -> str:
-    chosen = [f"{choice.framework} {choice.version} ({choice.variant})" for choice in value.choices]
-    packages = f"{len(value.pins)} packages for {value.host.platform}"
-    return f"<{type(value).__name__}: {', '.join([*chosen, packages])}>"
 
 
 class PackageChange(Value):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..errors import Reason
-from ..model import Choice, Lock, Plan, Rejection, quantity_text, show_pair
+from ..model import Choice, Rejection, Solved, quantity_text, show_pair
 
 REASON_FIELDS = ("code", "subject", "need", "have", "source")
 NEWER = "newer-"  # the codes that say why a chosen release is not the newest one
@@ -77,12 +77,12 @@ def size(count: int | None) -> str:
     return f"{value:.1f} TB"
 
 
-def download_bytes(plan: Plan | Lock) -> int:
+def download_bytes(plan: Solved) -> int:
     """Return the sum of all file sizes that are known."""
     return sum(pin.wheel.size or 0 for pin in plan.pins)
 
 
-def download_text(plan: Plan | Lock) -> str:
+def download_text(plan: Solved) -> str:
     """Return "2.1 GB", or "2.1 GB and 3 of unknown size"."""
     unknown = sum(pin.wheel.size is None for pin in plan.pins)
     text = size(download_bytes(plan))
@@ -148,9 +148,7 @@ def predicate(code: str, need: str, have: str, *, plural: bool) -> tuple[str, st
         plural: the sentence is about several builds.
     """
     form = _FORMS.get(code, "{needs} {need}; found {have}")
-    if code.startswith(NEWER):
-        form = "is not the newest release: {need} {have}"
-    elif have == "none do":
+    if have == "none do":
         form = "{needs} {need}; {have}"
     needs, it = ("need", "they have") if plural else ("needs", "it has")
     verdict, _, observed = form.partition("; ")
