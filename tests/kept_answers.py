@@ -17,7 +17,7 @@ def keep_in(folder):
     def run(self, probe, options, more=None):
         if not folder or probe not in {"interpreter", "files"}:
             return find(self, probe, options, more)
-        text = json.dumps([probe, options.get("imports"), options.get("fast")])
+        text = json.dumps([probe, options.get("imports")])
         name = hashlib.sha256(text.encode()).hexdigest()
         path = os.path.join(folder, name)
         if os.path.exists(path):

@@ -11,9 +11,9 @@ import gpuenv
 from gpuenv.api.data import compatibility_data
 from gpuenv.model import Host, Python
 from gpuenv.verify import installed
-from gpuenv.verify.rule_checks import suitability_checks
+from gpuenv.verify.rule_checks import rule_checks
 from gpuenv.verify.runner import Children
-from gpuenv.verify.survey import read_distributions, read_survey
+from gpuenv.verify.survey import Distribution, Survey, read_distributions, read_survey
 from small_wheels import write_files, write_record
 from tables import data_file, each
 
@@ -39,7 +39,7 @@ def surveyed(env, *, fast=False, data=None):
     """The survey, and the checks "owners", "files" and perhaps "files changed"."""
     with Children(str(env / "bin/python"), {}, time.monotonic() + 60) as children:
         survey = read_survey(children.run("interpreter", {"imports": []}).answer)
-        comparison = installed.compare_files(children.run, survey, fast=fast)
+        comparison = installed.compare_files(children.run, survey, () if fast else None)
         return survey, installed.file_checks(survey, comparison, data)
 
 
@@ -231,13 +231,11 @@ H100 = gpuenv.describe(gpus=("H100",), driver="580.65.06", platform="linux-x86_6
 NONE = Host(python=Python(version=HERE))
 
 
-def suits(host, *pins, lock=None, say=None):
-    def against(asked):
-        assert asked == list(pins)
-        return say("") if say else list(gpuenv.reasons_against(pins, host))
-
+def suits(host, *pins):
+    rows = tuple(Distribution(name=name, version=version) for name, version in pins)
+    survey = Survey(interpreter={}, distributions=rows)
     frameworks = ("torch", "tensorflow", "jax", "onnxruntime")
-    found = suitability_checks(lock, list(pins), host, against, frameworks)
+    found = rule_checks(None, survey, host, compatibility_data(), frameworks)
     return {f"{one.name} {one.subject}".strip(): one for one in found}
 
 

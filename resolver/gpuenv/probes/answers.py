@@ -163,5 +163,4 @@ class Interpreter(TypedDict):
 class FilesAnswer(TypedDict):
     """The answer of the probe "files"."""
 
-    bytes: int  # of the files that are as recorded
     wrong: list[tuple[int, str]]  # the place of a file in the list, and what is wrong with it

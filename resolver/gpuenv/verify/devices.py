@@ -9,14 +9,15 @@ leaves it unknown if it passes by itself. Numbers of the driver's results: cuda.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
-from ..model import Check, Gpu, Host, Mark, Problem, Value, gpu_label, show_pair
+from ..model import Check, Gpu, Host, Mark, Problem, gpu_label, show_pair
 from ..probes._common import cudnn_text
 from ..probes.answers import ConvolutionAnswer, ConvolutionRun, Fault
 from . import loader
 from .cudnn_log import Logged, log_text, run_logged
+from .loader import Place
 from .runner import Outcome, RunProbe
 
 NEED = 256 << 20  # bytes that must be free: cuDNN's kernels and workspaces take up to 200 MB
@@ -89,15 +90,6 @@ _DOUBTFUL = (
     "nvml-unknown-error",
     "libcuda-missing",
 )
-
-
-class Place(Value):
-    """The detected host, the devices to try, the children's variables, the cuDNN's folder."""
-
-    host: Host
-    gpus: tuple[Gpu, ...]
-    env: Mapping[str, str]
-    folder: str
 
 
 # ---- the host -----------------------------------------------------------------------------------
@@ -330,11 +322,11 @@ def _host_fault_checks(
         libcuda = answer["driver"].get("path", "libcuda.so.1")
         evidence = f"{text}: {_HOST_RESULTS[result].format(libcuda=libcuda)}"
     elif result == _NO_DEVICE:
-        value, count = place.env.get("CUDA_VISIBLE_DEVICES"), len(place.host.gpus)
+        value = place.origins.env.get("CUDA_VISIBLE_DEVICES")
         evidence = f"{text}: CUDA_VISIBLE_DEVICES={value} names no device that exists"
         if value is None:
             evidence = (
-                f"{text}: CUDA shows no device, and NVML names {count}: "
+                f"{text}: CUDA shows no device, and NVML names {len(place.host.gpus)}: "
                 "check that /dev/nvidia* exist and that this user may open them"
             )
     elif result == _INVALID_DEVICE:
@@ -377,7 +369,7 @@ def _convolution_check(
     if fault is not None:
         failures.append(_fault_text(fault) + log_text(lines))
         marks += _marks(fault)
-    foreign = loader.foreign_cudnn(answer["mapped"], place.folder, loader.Origins(place.env))
+    foreign = loader.foreign_cudnn(answer["mapped"], place.cudnn_folder, place.origins)
     failures += [f"computed with {file}" for file in foreign]
     marks += loader.foreign_marks(foreign)
     if failures:

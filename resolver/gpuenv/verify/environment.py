@@ -14,16 +14,15 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
-from ..compat import conda_parts
 from ..compat.data import CompatibilityData
 from ..model import Check, Host, Lock
 from ..probes.answers import CudnnAnswer
 from . import companions, devices, installed, loader
 from .cudnn_log import Logged
 from .device_code import device_code_checks
-from .frameworks import expected_cudnn, framework_checks
+from .frameworks import framework_checks
 from .linkage import Libraries, closure_check
-from .rule_checks import suitability_checks
+from .rule_checks import rule_checks
 from .runner import PROBES, Children
 from .survey import Survey, bare_survey, environment_python, read_survey
 
@@ -85,15 +84,22 @@ def verify(
         first = children.run("interpreter", {"imports": modules})
         if first.answer is None:
             return (Check("interpreter", "", "fail", first.failure, seconds=first.seconds),)
-        survey, origins = read_survey(first.answer), loader.Origins(variables)
-        system = {} if data is None else _system_libraries(lock, survey, host, data)
-        place = devices.Place(host=host, gpus=gpus, env=variables, folder=survey.cudnn_folder or "")
+        survey = read_survey(first.answer)
+        place = loader.Place(
+            lock=lock,
+            survey=survey,
+            host=host,
+            gpus=gpus,
+            origins=loader.Origins(variables),
+            system={} if data is None else _system_libraries(lock, survey, host, data),
+        )
+        folder = place.cudnn_folder
         cudnn: Future[loader.CudnnRun] | None = None
         convolutions: list[Future[Logged]] = []
         runs_code = changed is None or bool(frameworks)
-        if place.folder and runs_code:
-            cudnn = pool.submit(loader.run_cudnn, children.run, place.folder, verbose=verbose)
-            run = partial(devices.run_convolution, children.run, place.folder, verbose=verbose)
+        if folder and runs_code:
+            cudnn = pool.submit(loader.run_cudnn, children.run, folder, verbose=verbose)
+            run = partial(devices.run_convolution, children.run, folder, verbose=verbose)
             convolutions = [pool.submit(run, ordinal) for ordinal in range(len(gpus))]
         present = frameworks
         if lock is None:  # a namespace package (the remains of an uninstallation) has no file
@@ -105,10 +111,9 @@ def verify(
             (row[0], pool.submit(children.run, *_framework_task(row, probes, use)))
             for row in present
         ]
-        files = pool.submit(
-            installed.compare_files, children.run, survey, fast=fast, changed=changed
-        )
-        libraries = pool.submit(Libraries, survey, origins, deadline, system)
+        hashed = () if fast else changed
+        files = pool.submit(installed.compare_files, children.run, survey, hashed)
+        libraries = pool.submit(Libraries, survey, place.origins, deadline, place.system)
         closure = pool.submit(lambda: closure_check(libraries.result(), modules))
         used = host.gpus if device else ()
         started = companions.start(
@@ -126,33 +131,24 @@ def verify(
             code = pool.submit(device_code_checks, target, survey, host, data, deadline)
         if data is not None:
             names = [name for name, _, _ in frameworks]
-            checks += _rule_checks(lock, survey, host, data, names)
+            checks += rule_checks(lock, survey, host, data, names)
         checks += installed.file_checks(survey, files.result(), data)
         checks.append(closure.result())
         checks += code.result() if isinstance(code, Future) else code
-        checks.append(loader.variable_check(place.folder, origins))
+        checks.append(loader.variable_check(folder, place.origins))
         if runs_code:
-            expected = expected_cudnn(lock, survey)
-            checks += _cudnn_checks(cudnn, convolutions, expected, place, origins)
+            checks += _cudnn_checks(cudnn, convolutions, place)
         if device:
             checks += devices.host_checks(host, checks)
         for name, task in running:
-            checks += framework_checks(
-                name,
-                task.result(),
-                lock=lock,
-                survey=survey,
-                gpus=used,
-                origins=origins,
-                system=system,
-            )
+            checks += framework_checks(name, task.result(), used, place)
         checks += companions.checks(started, libraries.result(), used)
     return tuple(checks)
 
 
 def verify_bare(prefix: str, host: Host, data: CompatibilityData) -> list[Check]:
     """Return what the rules say about a conda environment without Python, which can prove less."""
-    return _rule_checks(None, bare_survey(prefix), host, data, ())
+    return rule_checks(None, bare_survey(prefix), host, data, ())
 
 
 def _framework_task(
@@ -162,19 +158,6 @@ def _framework_task(
     _, module, probe = framework
     name = probe if os.path.isfile(os.path.join(probes, f"{probe}.py")) else "module"
     return name, {"import_name": module, **use}
-
-
-def _rule_checks(
-    lock: Lock | None,
-    survey: Survey,
-    host: Host,
-    data: CompatibilityData,
-    frameworks: Sequence[str],
-) -> list[Check]:
-    """Return what the rules say about installed wheels and conda packages on a host."""
-    records = list(survey.conda.values())
-    against = partial(conda_parts.installed_reasons, records=records, host=host, data=data)
-    return suitability_checks(lock, survey.wheels, host, against, frameworks)
 
 
 def _system_libraries(
@@ -198,19 +181,18 @@ def _system_libraries(
 def _cudnn_checks(
     cudnn: Future[loader.CudnnRun] | None,
     convolutions: Sequence[Future[Logged]],
-    expected: str | None,
-    place: devices.Place,
-    origins: loader.Origins,
+    place: loader.Place,
 ) -> list[Check]:
     """Return the checks of cuDNN's libraries and of the devices."""
     if cudnn is None:
+        expected = place.expected_cudnn
         if expected is None:
             return []
         evidence = f"cuDNN {expected} is locked and no libcudnn is installed"
         marks = (("none", "libcudnn", expected),)
         return [Check("cudnn", "libraries", "fail", evidence, marks=marks)]
     run = cudnn.result()
-    checks = loader.cudnn_checks(run, place.folder, expected, origins)
+    checks = loader.cudnn_checks(run, place)
     answer: CudnnAnswer = {}
     if run.outcome.answer is not None:
         answer = run.outcome.answer

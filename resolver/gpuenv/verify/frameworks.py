@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ..loader_env import is_driver_library
 from ..model import Check, Gpu, Lock, gpu_label, show_pair
@@ -13,8 +13,8 @@ from ..probes.answers import FrameworkAnswer, Run
 from ..requirements.versions import public
 from . import loader
 from .linkage import base_stem, family
+from .loader import Place
 from .runner import Outcome
-from .survey import Survey
 
 SHOWN = 4  # libraries in the evidence of a check
 
@@ -31,20 +31,10 @@ _HOST_FAULT = re.compile(
 )
 
 
-def framework_checks(
-    name: str,
-    outcome: Outcome,
-    *,
-    lock: Lock | None,
-    survey: Survey,
-    gpus: Sequence[Gpu],
-    origins: loader.Origins,
-    system: Mapping[str, Sequence[str]],
-) -> list[Check]:
+def framework_checks(name: str, outcome: Outcome, gpus: Sequence[Gpu], place: Place) -> list[Check]:
     """Return the checks of one framework.
 
-    `gpus` are those that it should use; (): none is touched. `system` has the libraries
-    that distributions use of the system.
+    `gpus` are those that it should use; (): none is touched.
     """
     if outcome.answer is None:
         # A child that was not started, or that the kernel killed, says nothing about the
@@ -57,62 +47,54 @@ def framework_checks(
     wrong = [answer["cudnn_failure"]] if "cudnn_failure" in answer else []
     if "numpy_failure" in answer:
         wrong.append(
-            f"no Tensor.numpy() with numpy {survey.versions.get('numpy', '')}: "
+            f"no Tensor.numpy() with numpy {place.survey.versions.get('numpy', '')}: "
             f"{answer['numpy_failure']}"
         )
-    if lock is not None:
-        wrong += _differences(name, answer, lock, survey)
+    if place.lock is not None:
+        wrong += _differences(name, answer, place.lock, place.expected_cudnn)
     status = "fail" if wrong else "pass"
     evidence = f"{summary}: {'; '.join(wrong)}" if wrong else summary
     checks = [Check(name, "import", status, evidence, seconds=outcome.seconds)]
     if "cpu" in answer:
         checks.append(_run_check(name, "CPU", [answer["cpu"]]))
     if gpus:
-        checks += _device_checks(name, answer, gpus, lock)
-    mapped = answer.get("mapped", ())
-    return [*checks, _library_check(name, mapped, lock, survey, origins=origins, system=system)]
+        checks += _device_checks(name, answer, gpus, place.lock)
+    return [*checks, _library_check(name, answer.get("mapped", ()), place)]
 
 
 # ---- libraries ----------------------------------------------------------------------------------
 
 
-def _library_check(
-    name: str,
-    mapped: Sequence[str],
-    lock: Lock | None,
-    survey: Survey,
-    *,
-    origins: loader.Origins,
-    system: Mapping[str, Sequence[str]],
-) -> Check:
+def _library_check(name: str, mapped: Sequence[str], place: Place) -> Check:
     """Check where all mapped libraries came from.
 
     A foreign library that the environment has, too, is a fault. One that the environment lacks is a
     fault only in an environment that was made from a lock, whose packages bring everything; another
     environment may be meant to use the system's.
     """
+    survey, origins = place.survey, place.origins
     prefixes = (survey.interpreter["prefix"], survey.interpreter["platlib"])
     # Real paths: an environment may have links into a package cache, or see the system's packages.
     owned = {os.path.realpath(path) for path in survey.libraries}
     for path in filter(loader.is_driver_stub, mapped):
         evidence = f"{path}, from {origins.of(path, mapped)}, is a stub of the driver's library"
         return Check(name, "libraries", "fail", f"{evidence}: programs are only linked with it")
-    of_system = {family(file) for files in system.values() for file in files}
+    of_system = {family(file) for files in place.system.values() for file in files}
     own = [path for path in mapped if family(os.path.basename(path)) not in of_system]
     foreign = []
     counts: dict[str, int] = {}  # how many libraries came from each folder
     for path in mapped:
         folder, file_name = os.path.split(path)
         inside = [prefix for prefix in prefixes if loader.is_inside(path, prefix)]
-        place = f"from {os.path.relpath(folder, inside[-1]) if inside else folder}"
+        source = f"from {os.path.relpath(folder, inside[-1]) if inside else folder}"
         if is_driver_library(file_name):
-            place = f"of the driver in {folder}"
+            source = f"of the driver in {folder}"
         elif path in own and not inside and os.path.realpath(path) not in owned:
             foreign.append(loader.Foreign(path, origins.of(path, own)))
-        counts[place] = counts.get(place, 0) + 1
+        counts[source] = counts.get(source, 0) + 1
     stems = {base_stem(os.path.basename(path)) for path in survey.libraries}
     wrong = foreign
-    if lock is None:
+    if place.lock is None:
         wrong = [file for file in foreign if base_stem(os.path.basename(file.what)) in stems]
     if wrong:
         evidence = f"not the environment's: {'; '.join(map(str, wrong[:SHOWN]))}"
@@ -126,8 +108,8 @@ def _library_check(
     owner = "the environment's"
     if own != list(mapped):
         owner += ", or of the system as intended"
-    places = ", ".join(f"{count} {place}" for place, count in counts.items())
-    return Check(name, "libraries", "pass", f"all {owner}: {places}")
+    sources = ", ".join(f"{count} {source}" for source, count in counts.items())
+    return Check(name, "libraries", "pass", f"all {owner}: {sources}")
 
 
 # ---- import -------------------------------------------------------------------------------------
@@ -146,7 +128,9 @@ def _build_text(name: str, answer: FrameworkAnswer) -> str:
     return ", ".join(parts)
 
 
-def _differences(name: str, answer: FrameworkAnswer, lock: Lock, survey: Survey) -> list[str]:
+def _differences(
+    name: str, answer: FrameworkAnswer, lock: Lock, expected_cudnn: str | None
+) -> list[str]:
     """Return what the framework reports otherwise than the lock."""
     texts = []
     for choice in [choice for choice in lock.choices if choice.framework == name][:1]:
@@ -155,10 +139,9 @@ def _differences(name: str, answer: FrameworkAnswer, lock: Lock, survey: Survey)
         if "cuda" in answer and not _same_cuda(answer["cuda"], choice.cuda):
             cuda = f"CUDA {show_pair(choice.cuda)}" if choice.cuda else "no CUDA"
             texts.append(f"the lock says {cuda}")
-    pinned = expected_cudnn(lock, survey)
     cudnn = answer.get("cudnn")
-    if pinned is not None and cudnn and not loader.is_release(cudnn, pinned):
-        texts.append(f"the lock says cuDNN {pinned}")
+    if expected_cudnn is not None and cudnn and not loader.is_release(cudnn, expected_cudnn):
+        texts.append(f"the lock says cuDNN {expected_cudnn}")
     return texts
 
 
@@ -247,18 +230,3 @@ def _run_check(
         texts.append(note)
     seconds = round(sum(run["first_s"] for run in runs), 3)
     return Check(name, f"convolution {subject}", status, "; ".join(texts), seconds=seconds)
-
-
-# ---- the expected cuDNN -------------------------------------------------------------------------
-
-
-def expected_cudnn(lock: Lock | None, survey: Survey) -> str | None:
-    """Return the version of cuDNN that should be there.
-
-    It is the version that the lock pins, else that of the installed distribution.
-    """
-    versions = survey.versions
-    if lock is not None:
-        versions = lock.versions
-    names = [name for name in versions if name.startswith("nvidia-cudnn-cu")]
-    return versions[names[0]] if names else None

@@ -222,7 +222,7 @@ class Comparison(Value):
 
 
 def compare_files(
-    run_probe: RunProbe, survey: Survey, *, fast: bool, changed: Collection[str] | None = None
+    run_probe: RunProbe, survey: Survey, changed: Collection[str] | None = None
 ) -> Comparison:
     """Compare all files that RECORDs name with what they say, by the probe "files".
 
@@ -230,8 +230,8 @@ def compare_files(
     Debian. A path with two owners is read for each: the one whose hash it has wrote last.
 
     Args:
-        fast: compare the sizes only.
-        changed: compare the hashes of these distributions only; None is all.
+        changed: the distributions whose hashes are compared; None is all. Of the others the
+            sizes are compared.
     """
     own = {row.name for row in survey.distributions if row.has_own_record}
     files = []
@@ -240,16 +240,14 @@ def compare_files(
         of_installer = folder.endswith(".dist-info") and name in _INSTALLER_FILES
         if file.owner in own and not of_installer and not name.endswith(".pyc"):
             files.append(file)
-    hashed = frozenset(
-        file for file in files if not fast and (changed is None or file.owner in changed)
-    )
+    hashed = frozenset(file for file in files if changed is None or file.owner in changed)
     # A file without a name: nothing is left of it, however this process ends.
     with tempfile.TemporaryFile("w") as stream:
         rows = [(file.path, file.size, file.digest if file in hashed else "") for file in files]
         json.dump(rows, stream)
         stream.flush()
         path = f"/proc/{os.getpid()}/fd/{stream.fileno()}"
-        outcome = run_probe("files", {"files": path, "fast": fast})
+        outcome = run_probe("files", {"files": path})
     return Comparison(files=tuple(files), hashed=hashed, outcome=outcome)
 
 

@@ -22,12 +22,12 @@ from ..loader_env import (
     preload_entries,
     same_file,
 )
-from ..model import Check, Mark, Value
+from ..model import Check, Gpu, Host, Lock, Mark, Value
 from ..probes._common import cudnn_text, main_cudnn
 from ..probes.answers import CudnnAnswer
 from .cudnn_log import log_text, run_logged
 from .runner import Outcome, RunProbe
-from .survey import is_cuda_library
+from .survey import Survey, is_cuda_library
 
 _DRIVER_LIBRARY = "libcuda.so.1"
 _LDCONFIG = ("/sbin/ldconfig", "/usr/sbin/ldconfig")
@@ -57,6 +57,7 @@ class Origins:
     """
 
     def __init__(self, env: Mapping[str, str]) -> None:
+        self.env = env
         self.path = [entry or os.curdir for entry in path_entries(env)]
         self.preload = preload_entries(env)
         self._cache: list[str] | None = None
@@ -137,6 +138,38 @@ def is_driver_stub(path: str) -> bool:
     if not is_driver_library(os.path.basename(path)):
         return False
     return os.path.basename(os.path.dirname(os.path.realpath(path))) == "stubs"
+
+
+class Place(Value):
+    """An environment, and the host on which it is verified.
+
+    Attributes:
+        lock: what should be installed; None is what is installed.
+        survey: what is installed.
+        host: the detected host.
+        gpus: the devices to try.
+        origins: who supplied a library that the children load.
+        system: {distribution: the libraries that it takes from the system}.
+    """
+
+    lock: Lock | None
+    survey: Survey
+    host: Host
+    gpus: tuple[Gpu, ...]
+    origins: Origins
+    system: Mapping[str, Sequence[str]]
+
+    @property
+    def cudnn_folder(self) -> str:
+        """The folder of the environment's cuDNN; "" if it has none."""
+        return self.survey.cudnn_folder or ""
+
+    @property
+    def expected_cudnn(self) -> str | None:
+        """The version of cuDNN that the lock pins, else that of the installed distribution."""
+        versions = self.survey.versions if self.lock is None else self.lock.versions
+        names = [name for name in versions if name.startswith("nvidia-cudnn-cu")]
+        return versions[names[0]] if names else None
 
 
 # ---- loader variables ---------------------------------------------------------------------------
@@ -274,16 +307,9 @@ def _log_may_tell_more(outcome: Outcome) -> bool:
     return any(status != 0 for status in answer["checks"].values())
 
 
-def cudnn_checks(run: CudnnRun, folder: str, expected: str | None, origins: Origins) -> list[Check]:
-    """Return the checks that cuDNN is complete, loadable, of one folder, and as expected.
-
-    Args:
-        run: of the probe.
-        folder: the folder of the environment's cuDNN.
-        expected: the version that should be there, if it is known.
-        origins: who supplied a library.
-    """
-    outcome = run.outcome
+def cudnn_checks(run: CudnnRun, place: Place) -> list[Check]:
+    """Return the checks that cuDNN is complete, loadable, of one folder, and as expected."""
+    outcome, folder = run.outcome, place.cudnn_folder
     if outcome.answer is None:
         marks = (*loader_marks(outcome.failure), ("crashed", outcome.step, ""))
         return [
@@ -292,15 +318,15 @@ def cudnn_checks(run: CudnnRun, folder: str, expected: str | None, origins: Orig
             )
         ]
     answer: CudnnAnswer = outcome.answer
-    foreign = foreign_cudnn(answer["mapped"], folder, origins)
+    foreign = foreign_cudnn(answer["mapped"], folder, place.origins)
     status, evidence = "pass", f"{len(answer['mapped'])} mapped libraries, all from {folder}"
     if foreign:
         texts = [str(file) for file in foreign[:SHOWN]]
         status, evidence = "fail", f"not the environment's: {'; '.join(texts)}"
     return [
-        _member_check(answer, run, folder, origins),
+        _member_check(answer, run, folder, place.origins),
         Check("cudnn", "origin", status, evidence, marks=foreign_marks(foreign)),
-        _version_check(answer, expected, run.crash, run.lines),
+        _version_check(answer, place.expected_cudnn, run.crash, run.lines),
     ]
 
 

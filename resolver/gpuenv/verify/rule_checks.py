@@ -1,27 +1,24 @@
-"""Check what is installed against the compatibility rules (R1 to R10), and find CPU builds.
-
-The caller passes the function that applies the rules, so that this module needs no compatibility
-data.
-"""
+"""Check what is installed against the compatibility rules (R1 to R10), and find CPU builds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
+from ..compat.conda_parts import installed_reasons
+from ..compat.data import CompatibilityData
 from ..errors import Reason, is_doubt
 from ..model import Check, Host, Lock
+from .survey import Survey
 
-Pins = Iterable[tuple[str, str]]  # (name, version)
-Against = Callable[[Pins], Iterable[Reason]]
 # A CUDA build without a GPU is no mistake. The check "owners" says whose files are there.
 _OTHER_CODES = ("gpu-unused", "shared-paths")
 
 
-def suitability_checks(
+def rule_checks(
     lock: Lock | None,
-    pins: Sequence[tuple[str, str]],
+    survey: Survey,
     host: Host,
-    against: Against,
+    data: CompatibilityData,
     frameworks: Sequence[str],
 ) -> list[Check]:
     """Return the checks "rules", one for each reason against a package on this host, and "build".
@@ -30,11 +27,14 @@ def suitability_checks(
     is a mistake.
 
     Args:
-        pins: (name, version) of the installed wheels.
-        against: returns the reasons for (name, version) pairs.
+        lock: what should be installed, if it is known.
+        survey: what is installed.
+        host: the host.
+        data: the compatibility data.
         frameworks: names of which NAME-cpu is a CPU build.
     """
-    reasons = [reason for reason in against(pins) if reason.code not in _OTHER_CODES]
+    found = installed_reasons(survey.wheels, list(survey.conda.values()), host, data)
+    reasons = [reason for reason in found if reason.code not in _OTHER_CODES]
     checks = []
     for reason in reasons:
         if reason.code != "cpu-build":
@@ -52,7 +52,7 @@ def suitability_checks(
         evidence = f"what is installed breaks no rule on {where}"
         checks.append(Check("rules", "", "pass", evidence))
     if host.gpus:
-        checks += _cpu_builds(lock, reasons, pins, host, frameworks)
+        checks += _cpu_builds(lock, reasons, survey.wheels, host, frameworks)
     return checks
 
 
