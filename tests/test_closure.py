@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from examples import examples
 from gpuenv.binaries import elf
+from gpuenv.distributions import Distribution
 from gpuenv.verify.linkage import Libraries, closure_check
 from gpuenv.verify.loader import Origins
-from gpuenv.verify.survey import Distribution, Survey
+from gpuenv.verify.survey import Survey
 from native_build import build
 from tables import each, on_linux
 

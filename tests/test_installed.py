@@ -9,11 +9,12 @@ from packaging.utils import canonicalize_name
 
 import gpuenv
 from gpuenv.api.data import compatibility_data
+from gpuenv.distributions import Distribution, read_distributions
 from gpuenv.model import Host, Python
 from gpuenv.verify import installed
 from gpuenv.verify.rule_checks import rule_checks
 from gpuenv.verify.runner import Children
-from gpuenv.verify.survey import Distribution, Survey, read_distributions, read_survey
+from gpuenv.verify.survey import Survey, read_survey
 from small_wheels import write_files, write_record
 from tables import data_file, each
 

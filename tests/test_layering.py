@@ -18,7 +18,7 @@ ADDED = {"gpuenv_fleet": set(), "gpuenv_explorer": {"gpuenv_fleet"}}
 LAYERS = (
     {"version", "model", "activity"},
     {"errors", "process_identity"},
-    {"atomic_write", "documents", "prefix", "serialize"},
+    {"atomic_write", "distributions", "documents", "prefix", "serialize"},
     {"interpreters", "loader_env", "requirements"},
     {"compat"},
     {"index", "detect"},

@@ -6,6 +6,7 @@ import venv
 
 import pytest
 
+from gpuenv.distributions import Distribution
 from gpuenv.install import inplace_install
 from gpuenv.model import Host, Python
 from gpuenv.requirements.overrides import Overrides
@@ -182,8 +183,6 @@ def test_an_interpreter_of_a_system_that_manages_its_packages(tmp_path):
 
 def test_metadata_that_is_no_requirement_is_passed_over():
     environment = TargetEnvironment(Host(python=Python(version=(3, 12))))
-    have = {
-        "a": inplace_install.Installed(name="a", version="1.0", requires=("b (>=1)", "???", "c<2"))
-    }
+    have = {"a": Distribution(name="a", version="1.0", requires=("b (>=1)", "???", "c<2"))}
     limits = inplace_install.constraints_of_installed(have, environment, (), Overrides(()))
     assert [text for text, _ in limits] == ["b>=1", "c<2"]

@@ -5,9 +5,9 @@ import pytest
 from gpuenv import api
 from gpuenv.compat import conda_parts, evaluate
 from gpuenv.compat.conda_records import Carriers
+from gpuenv.distributions import read_distributions
 from gpuenv.errors import is_doubt
 from gpuenv.model import Gpu, Host, Python, parse_pair
-from gpuenv.verify.survey import read_distributions
 from small_wheels import write_record
 from tables import data_file, each
 

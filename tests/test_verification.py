@@ -429,6 +429,6 @@ def test_a_stub_of_the_driver_in_a_loader_variable(tmp_path):
     folder = tmp_path / "front"
     folder.mkdir()
     (folder / "libcuda.so.1").symlink_to(stub)
-    check = variable_check(None, Origins({"LD_LIBRARY_PATH": str(folder)}))
+    check = variable_check("", Origins({"LD_LIBRARY_PATH": str(folder)}))
     assert (check.status, str(folder) in check.evidence) == ("fail", True)
-    assert variable_check(None, Origins({"LD_LIBRARY_PATH": str(stub.parent)})).status == "pass"
+    assert variable_check("", Origins({"LD_LIBRARY_PATH": str(stub.parent)})).status == "pass"

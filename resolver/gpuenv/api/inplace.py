@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from .. import loader_env
 from ..compat import evaluate
+from ..distributions import Distribution, read_distributions
 from ..errors import (
     Explanation,
     InputError,
@@ -20,13 +21,12 @@ from ..errors import (
 from ..install import conda_history, environment_files, inplace_install, transaction
 from ..install import wheels as wheel_installer
 from ..install.wheels import Progress, Prove
-from ..model import Host, IndexOptions, Lock, Needs, PackageChange, Plan, Request, Value
+from ..model import Host, IndexOptions, Lock, Needs, PackageChange, Pin, Plan, Request, Value
 from ..prefix import is_conda, is_venv, prefix_of
 from ..probes.answers import Interpreter
 from ..requirements.overrides import Overrides
 from ..requirements.target import TargetEnvironment, parse_requirement
 from ..verify.runner import Children
-from ..verify.survey import read_distributions
 from . import environments
 from .data import compatibility_data
 from .hosts import require_gpu
@@ -99,15 +99,9 @@ class InplaceTarget:
         if is_environment and os.path.realpath(named) != os.path.realpath(self.prefix):
             message = f"{python}: is a link to the Python of {self.prefix}, not one of {named}"
             raise InputError(message, hint="name the environment that is meant: --python EXE")
-        self.installed: dict[str, inplace_install.Installed] = {}
-        for row in read_distributions(interpreter["path"]):
-            distribution = inplace_install.Installed(
-                name=row.name,
-                version=row.version,
-                requires=row.requires,
-                direct=bool(row.read_text("direct_url.json")),
-            )
-            self.installed.setdefault(row.name, distribution)  # an import finds the first
+        self.installed: dict[str, Distribution] = {}
+        for distribution in read_distributions(interpreter["path"]):
+            self.installed.setdefault(distribution.name, distribution)  # an import finds the first
         self.framework_of = {  # by distribution
             way.distribution: framework.name
             for framework in compatibility_data().all_frameworks()
@@ -146,28 +140,30 @@ class InplaceTarget:
         )
         request = request.replace(requirements=tuple(requirements))
         plan = self._solve_for_frameworks(request, host, options, upgrade, upgrade and eager)
+        changed = inplace_install.changed_pins(plan.pins, self.installed)
         remove, reasons = inplace_install.owner_conflicts(
-            plan.pins, self.installed, TargetEnvironment(plan.host), compatibility_data()
+            plan.versions.keys(),
+            changed,
+            self.installed,
+            TargetEnvironment(plan.host),
+            compatibility_data(),
         )
         if reasons:
             raise NoSolutionError(Explanation(subject=subject, reasons=tuple(reasons)))
-        changed = inplace_install.changed_pins(plan.pins, self.installed)
         # The plan does not know what else is installed, nor in which order.
         warnings = [warning for warning in plan.warnings if warning.code != "shared-paths"]
         return InplaceInstallation(
             python=self.python,
             prefix=self.prefix,
-            plan=plan.replace(warnings=(*warnings, *self._shared_paths(plan, remove))),
+            plan=plan.replace(warnings=(*warnings, *self._shared_paths(changed, remove))),
             lock=environments.lock(plan).replace(pins=tuple(changed)),
             remove=tuple(remove),
-            steps=tuple(inplace_install.steps(plan.pins, remove, self.installed)),
+            steps=tuple(inplace_install.steps(changed, remove, self.installed)),
         )
 
-    def _shared_paths(self, plan: Plan, remove: Collection[str]) -> tuple[Reason, ...]:
+    def _shared_paths(self, changed: Sequence[Pin], remove: Collection[str]) -> tuple[Reason, ...]:
         """Return what new distributions share with others that are there afterwards (R5)."""
-        data, new = compatibility_data(), {}
-        for pin in inplace_install.changed_pins(plan.pins, self.installed):
-            new[pin.wheel.name] = pin.wheel.version
+        data, new = compatibility_data(), {pin.wheel.name: pin.wheel.version for pin in changed}
         touched = {data.family(name) for name in new} - {None}
         installed = {row.name: row.version for row in self.installed.values()}
         stay = {name: installed[name] for name in installed.keys() - {*remove, *new}}

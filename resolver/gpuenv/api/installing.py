@@ -11,7 +11,8 @@ from ..atomic_write import require_place
 from ..compat import evaluate
 from ..errors import HostMismatchError, InputError, Reason
 from ..install import conda as conda_installer
-from ..install import conda_history, conda_prefix, environment_files, installers
+from ..install import conda_history, conda_prefix, downloads, environment_files, installers
+from ..install import transaction as transactions
 from ..install import wheels as wheel_installer
 from ..install.wheels import WAIT, Approve, Progress, Prove
 from ..lock import conda_formats, pylock
@@ -338,7 +339,7 @@ def rollback(target: str, *, wait: float = WAIT, progress: Progress | None = Non
     if is_conda(target):
         conda_installing.rollback(target, progress=progress)
     else:
-        wheel_installer.rollback(target, wait=wait, progress=progress)
+        transactions.roll_back(target, wait=wait, report=progress or downloads.ignore)
 
 
 def recorded_lock(target: str) -> Lock | None:

@@ -13,31 +13,19 @@ from contextlib import suppress
 from ..compat.data import CompatibilityData
 from ..compat.extensions import may_describe_itself_as
 from ..compat.rows import Family
+from ..distributions import Distribution
 from ..errors import InputError, Reason
 from ..lock.pylock import DIRECT
-from ..model import PackageChange, Pin, Requirement, Value, Wheel
+from ..model import PackageChange, Pin, Requirement, Wheel
 from ..requirements.overrides import Overrides
 from ..requirements.target import TargetEnvironment, parse_requirement
 from ..requirements.versions import contains
 
-
-class Installed(Value):
-    """A distribution of the environment.
-
-    `direct` is true for one from a folder, a file or a URL: no index has it.
-    """
-
-    name: str
-    version: str
-    requires: tuple[str, ...] = ()
-    direct: bool = False
-
-
-InstalledByName = Mapping[str, Installed]
+InstalledByName = Mapping[str, Distribution]
 
 
 def _needs(
-    distribution: Installed, environment: TargetEnvironment, extras: Sequence[str] = ()
+    distribution: Distribution, environment: TargetEnvironment, extras: Sequence[str] = ()
 ) -> list[Requirement]:
     """Return what a distribution requires here; texts that are no requirement are left out.
 
@@ -70,7 +58,7 @@ def expand_direct(
         if (
             upgrade
             or distribution is None
-            or not distribution.direct
+            or not distribution.is_direct
             or not _fulfils(requirement, distribution)
         ):
             expanded.append(text)
@@ -81,7 +69,7 @@ def expand_direct(
     return expanded
 
 
-def _fulfils(requirement: Requirement, distribution: Installed) -> bool:
+def _fulfils(requirement: Requirement, distribution: Distribution) -> bool:
     return requirement.url is None and contains(requirement.specifier, distribution.version)
 
 
@@ -138,12 +126,13 @@ def changed_pins(pins: Sequence[Pin], installed: InstalledByName) -> list[Pin]:
             changed.append(pin)
         elif wheel.index == DIRECT and wheel.version == distribution.version:
             # Of a file that the user named, another content may have the same version.
-            changed += [] if distribution.direct else [pin]
+            changed += [] if distribution.is_direct else [pin]
     return changed
 
 
 def owner_conflicts(
-    pins: Sequence[Pin],
+    planned: Collection[str],
+    changed: Sequence[Pin],
     installed: InstalledByName,
     environment: TargetEnvironment,
     matrix: CompatibilityData,
@@ -152,13 +141,19 @@ def owner_conflicts(
 
     Those of a tolerated family may stay (R5).
 
+    Args:
+        planned: The names of the plan.
+        changed: Its pins that are installed.
+        installed: What is installed.
+        environment: The environment of the requirements.
+        matrix: Has the families.
+
     Returns:
         The names to remove, and a reason (file-owner) for each installed distribution that
         requires one of them.
     """
-    planned = {pin.wheel.name for pin in pins}
     new_owners: dict[Family, Wheel] = {}
-    for pin in changed_pins(pins, installed):
+    for pin in changed:
         family = matrix.family(pin.wheel.name)
         if family is not None and not family.tolerated:
             new_owners[family] = pin.wheel
@@ -206,11 +201,11 @@ def kept_owners(
 
 
 def steps(
-    pins: Sequence[Pin], removed: Sequence[str], installed: InstalledByName
+    changed: Sequence[Pin], removed: Sequence[str], installed: InstalledByName
 ) -> list[PackageChange]:
     """Return everything that the installation does, by name."""
     planned = [PackageChange(name=name, before=installed[name].version) for name in removed]
-    for wheel in (pin.wheel for pin in changed_pins(pins, installed)):
+    for wheel in (pin.wheel for pin in changed):
         before = installed[wheel.name].version if wheel.name in installed else ""
         planned.append(PackageChange(name=wheel.name, before=before, after=wheel.version))
     return sorted(planned, key=lambda step: step.name)

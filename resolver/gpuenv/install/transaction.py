@@ -91,6 +91,18 @@ def place_of(target: str) -> str:
     return os.path.realpath(path) if os.path.islink(path) else path
 
 
+def check_place(target: str) -> None:
+    """Raise InputError for a path at which there can be no environment."""
+    if os.path.exists(target) and not os.path.isdir(target):
+        raise InputError(f"--target {target}: is not a folder")
+    if os.path.ismount(target):
+        message = f"--target {target}: is a mount point, which cannot be replaced"
+        raise InputError(message, hint="give a folder in it")
+    if not os.path.isdir(os.path.dirname(target)):
+        message = f"--target {target}: the folder above it does not exist"
+        raise InputError(message, hint="make it, or give another target")
+
+
 @contextlib.contextmanager
 def change(target: str, *, wait: float, report: Callable[[str], None]) -> Iterator[Transaction]:
     """Hold the lock of a target, complete what an interrupted run left, and clean up at the end.
@@ -101,12 +113,11 @@ def change(target: str, *, wait: float, report: Callable[[str], None]) -> Iterat
         report: Called with a line if another run is waited for.
 
     Raises:
-        InputError: The folder above the target cannot be written.
+        InputError: There can be no environment, or the folder above the target cannot be written.
         TargetBusyError: Another run holds the lock.
     """
+    check_place(target)
     above, name = os.path.split(target)
-    if not name:
-        raise InputError(f"--target {target}: is not a folder for an environment")
     folder = os.path.join(above, f".{name}.gpuenv")
     with hold(folder, target, wait, report) as work:
         _recover(folder, target)
@@ -121,6 +132,7 @@ def change(target: str, *, wait: float, report: Callable[[str], None]) -> Iterat
 
 def roll_back(target: str, *, wait: float, report: Callable[[str], None]) -> None:
     """Exchange an environment and the previous one. InputError without a previous one."""
+    target = place_of(target)
     with change(target, wait=wait, report=report) as transaction:
         previous = os.path.join(transaction.folder, _PREVIOUS)
         if not os.path.isdir(previous):

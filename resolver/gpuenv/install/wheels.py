@@ -55,7 +55,7 @@ from .environment_files import (
 )
 from .extensions import built_with, label, require_compilers
 from .installers import Installer, find_installer
-from .transaction import change, place_of, roll_back
+from .transaction import change, check_place, place_of
 
 Progress = Callable[[str], None]
 Approve = Callable[[EnvironmentChanges], None]
@@ -113,7 +113,6 @@ def sync(
     """
     report = progress or ignore
     target = place_of(target)
-    _check_place(target)
     with change(target, wait=wait, report=report) as transaction:
         tool, base = check(lock, target, installer=installer, python=python)
         before = read_build(target)
@@ -169,16 +168,6 @@ def sync(
     return interpreter_of(target)
 
 
-def rollback(target: str, *, wait: float = WAIT, progress: Progress | None = None) -> None:
-    """Exchange the environment at `target` and the one before the last sync.
-
-    InputError if there is none.
-    """
-    target = place_of(target)
-    _check_place(target)
-    roll_back(target, wait=wait, report=progress or ignore)
-
-
 def changes(
     lock: Lock, target: str, *, exact: bool | None = None, tolerated: Sequence[Family] = ()
 ) -> EnvironmentChanges:
@@ -230,7 +219,7 @@ def check(
         InputError: As `sync`.
     """
     tool, target = find_installer(installer), place_of(target)
-    _check_place(target)
+    check_place(target)
     if not _has_files(target):
         return tool, find_base_interpreter(lock, python)
     if not is_venv(target) or find_interpreter(target) is None:
@@ -258,18 +247,6 @@ def can_be_replaced(prefix: str) -> bool:
 
 
 # ---- folders that can become an environment ------------------------------------------------------
-
-
-def _check_place(target: str) -> None:
-    """Raise InputError for a path at which there can be no environment."""
-    if os.path.exists(target) and not os.path.isdir(target):
-        raise InputError(f"--target {target}: is not a folder")
-    if os.path.ismount(target):
-        message = f"--target {target}: is a mount point, which cannot be replaced"
-        raise InputError(message, hint="give a folder in it")
-    if not os.path.isdir(os.path.dirname(target)):
-        message = f"--target {target}: the folder above it does not exist"
-        raise InputError(message, hint="make it, or give another target")
 
 
 def _has_files(target: str) -> bool:

@@ -25,16 +25,16 @@ def difference(result: Array, expected: Array, limit: float) -> str:
     return "" if largest <= limit else f"a value differs by {largest:.3g}, more than {limit:g}"
 
 
-def attention_inputs(device: str, shape: tuple[int, ...]) -> list[Array]:
-    """Return queries, keys and values in float16, the same at each call."""
+def check_attention(attend: Callable[..., Array], device: str) -> str:
+    """Compare attention in the layout [batch, sequence, head, value] with that of the CPU.
+
+    The queries, keys and values are in float16, and the same at each call.
+    """
     torch = importlib.import_module("torch")
     generator = torch.Generator().manual_seed(1)
-    return [torch.randn(shape, generator=generator).half().to(device) for _ in range(3)]
-
-
-def check_attention(result: Array, inputs: list[Array]) -> str:
-    """Compare attention in the layout [batch, sequence, head, value] with that of the CPU."""
-    torch = importlib.import_module("torch")
+    shape = (2, 32, 4, 64)
+    inputs = [torch.randn(shape, generator=generator).half().to(device) for _ in range(3)]
+    result = attend(*inputs)
     heads_first = [array.float().cpu().transpose(1, 2) for array in inputs]
     expected = torch.nn.functional.scaled_dot_product_attention(*heads_first).transpose(1, 2)
     return difference(result, expected, 1e-2)
@@ -64,15 +64,12 @@ def lfilter(device: str) -> str:
 def memory_efficient_attention(device: str) -> str:
     """xformers: attention by its own kernels."""
     ops = importlib.import_module("xformers.ops")
-    inputs = attention_inputs(device, (2, 32, 4, 64))
-    return check_attention(ops.memory_efficient_attention(*inputs), inputs)
+    return check_attention(ops.memory_efficient_attention, device)
 
 
 def flash_attn_func(device: str) -> str:
     """flash-attn: a forward pass."""
-    flash_attn = importlib.import_module("flash_attn")
-    inputs = attention_inputs(device, (2, 32, 4, 64))
-    return check_attention(flash_attn.flash_attn_func(*inputs), inputs)
+    return check_attention(importlib.import_module("flash_attn").flash_attn_func, device)
 
 
 def quantize_blockwise(device: str) -> str:

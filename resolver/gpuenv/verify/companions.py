@@ -21,6 +21,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 from ..binaries import elf
+from ..distributions import Distribution
 from ..loader_env import is_driver_library
 from ..model import Check, Gpu, Value, first_texts, gpu_label
 from ..probes.answers import CompanionAnswer, OwnCheck
@@ -29,7 +30,7 @@ from ..requirements.versions import normalize_name
 from .frameworks import failure_status
 from .linkage import CUDA, Libraries, base_stem
 from .runner import Outcome, RunProbe
-from .survey import Distribution, Survey, is_cuda_library, is_library
+from .survey import Survey, is_cuda_library, is_library
 
 GROUP = "gpuenv.checks"
 OWN_LIMIT = 60.0  # seconds for a check that another package brings

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ..model import Check, Gpu, Host, Mark, Problem, gpu_label, show_pair
+from ..model import Check, Gpu, Host, Mark, gpu_label, show_pair
 from ..probes._common import cudnn_text
 from ..probes.answers import ConvolutionAnswer, ConvolutionRun, Fault
 from . import loader
@@ -127,7 +127,12 @@ def host_checks(host: Host, checks: Sequence[Check]) -> list[Check]:
         checks: those so far. They may have proved a device that the detection did not find.
     """
     if host.gpus:
-        return [_doubt(problem) for problem in host.problems if problem.code in _DOUBTFUL]
+        hidden = "the visible devices were checked"
+        return [
+            Check("device", problem.code, "unknown", f"{problem.detail}; {hidden}; {problem.hint}")
+            for problem in host.problems
+            if problem.code in _DOUBTFUL
+        ]
     problems = [f"{problem.detail} ({problem.code})" for problem in host.problems]
     text = "; ".join(problems) or "no GPU is visible"
     if any(check.name == "cudnn convolution" for check in checks):
@@ -138,14 +143,7 @@ def host_checks(host: Host, checks: Sequence[Check]) -> list[Check]:
     evidence = f"nothing ran on a GPU: {text}"
     if hint:
         evidence += f"; {hint}"
-    if is_broken(host):
-        return [Check("device", "", "fail", evidence)]
-    return [Check("device", "", "unknown", evidence)]
-
-
-def _doubt(problem: Problem) -> Check:
-    evidence = f"{problem.detail}; the visible devices were checked; {problem.hint}"
-    return Check("device", problem.code, "unknown", evidence)
+    return [Check("device", "", "fail" if is_broken(host) else "unknown", evidence)]
 
 
 # ---- all devices --------------------------------------------------------------------------------
@@ -369,7 +367,7 @@ def _convolution_check(
     if fault is not None:
         failures.append(_fault_text(fault) + log_text(lines))
         marks += _marks(fault)
-    foreign = loader.foreign_cudnn(answer["mapped"], place.cudnn_folder, place.origins)
+    foreign = loader.foreign_cudnn(answer["mapped"], place.survey.cudnn_folder, place.origins)
     failures += [f"computed with {file}" for file in foreign]
     marks += loader.foreign_marks(foreign)
     if failures:

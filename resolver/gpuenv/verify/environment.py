@@ -93,7 +93,7 @@ def verify(
             origins=loader.Origins(variables),
             system={} if data is None else _system_libraries(lock, survey, host, data),
         )
-        folder = place.cudnn_folder
+        folder = survey.cudnn_folder
         cudnn: Future[loader.CudnnRun] | None = None
         convolutions: list[Future[Logged]] = []
         runs_code = changed is None or bool(frameworks)

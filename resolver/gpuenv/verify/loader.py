@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -53,30 +53,26 @@ class Foreign(NamedTuple):
 class Origins:
     """Tells who supplied a library: a loader variable, a runpath or the loader's cache.
 
-    `env` is the environment of the child. The loader's cache is read when it is first needed.
+    `env` is the environment of the child.
     """
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self.env = env
         self.path = [entry or os.curdir for entry in path_entries(env)]
         self.preload = preload_entries(env)
-        self._cache: list[str] | None = None
         self._runpaths: dict[str, list[tuple[str, str]]] = {}
 
+    @cached_property
     def cache(self) -> list[str]:
-        """Return the libraries in the loader's cache; [] if there is no ldconfig."""
-        if self._cache is None:
-            lines: list[str] = []
-            tool = next(filter(os.path.exists, _LDCONFIG), None)
-            if tool is not None:
-                with contextlib.suppress(OSError, subprocess.SubprocessError):
-                    output = subprocess.check_output(
-                        [tool, "-p"], stderr=subprocess.DEVNULL, text=True, timeout=1
-                    )
-                    lines = output.splitlines()
-            paths = [line.partition(" => ")[2] for line in lines if " => " in line]
-            self._cache = paths  # assigned once: threads share this object
-        return self._cache
+        """The libraries in the loader's cache, read when first needed; [] without an ldconfig."""
+        tool = next(filter(os.path.exists, _LDCONFIG), "")
+        try:
+            output = subprocess.check_output(
+                [tool, "-p"], stderr=subprocess.DEVNULL, text=True, timeout=1
+            )
+        except (OSError, subprocess.SubprocessError):
+            return []
+        return [line.partition(" => ")[2] for line in output.splitlines() if " => " in line]
 
     def of(self, path: str, mapped: Iterable[str] = ()) -> str:
         """Return who supplied a file from outside the environment.
@@ -98,7 +94,7 @@ class Origins:
             for entry, folder in self._runpath(library):
                 if same_file(os.path.join(folder, name), path):
                     return f"the runpath entry {entry} of {library}"
-        if any(os.path.realpath(cached) == real for cached in self.cache()):
+        if any(os.path.realpath(cached) == real for cached in self.cache):
             return "the loader's cache (ldconfig)"
         return "an explicit path"
 
@@ -160,11 +156,6 @@ class Place(Value):
     system: Mapping[str, Sequence[str]]
 
     @property
-    def cudnn_folder(self) -> str:
-        """The folder of the environment's cuDNN; "" if it has none."""
-        return self.survey.cudnn_folder or ""
-
-    @property
     def expected_cudnn(self) -> str | None:
         """The version of cuDNN that the lock pins, else that of the installed distribution."""
         versions = self.survey.versions if self.lock is None else self.lock.versions
@@ -175,14 +166,14 @@ class Place(Value):
 # ---- loader variables ---------------------------------------------------------------------------
 
 
-def variable_check(folder: str | None, origins: Origins) -> Check:
+def variable_check(folder: str, origins: Origins) -> Check:
     """Check that no loader variable leads to a library that shadows the right one.
 
     That is another cuDNN than the environment's, or a stub of the driver's library. Other CUDA
     libraries in variables, and another cuDNN in the loader's cache, are only mentioned.
 
     Args:
-        folder: the folder of the environment's cuDNN, if it has one.
+        folder: the folder of the environment's cuDNN; "" if it has none.
         origins: what the variables lead to.
     """
     # A cuDNN of another major version has other file names and shadows nothing.
@@ -202,7 +193,7 @@ def variable_check(folder: str | None, origins: Origins) -> Check:
         f"{entry} in LD_LIBRARY_PATH holds other CUDA libraries"
         for entry in sorted(others - shadows)
     ]
-    cached = {os.path.dirname(path) for path in origins.cache() if "/libcudnn" in path}
+    cached = {os.path.dirname(path) for path in origins.cache if "/libcudnn" in path}
     notes += [
         f"another cuDNN is in the loader's cache: {place}"
         for place in sorted(cached)
@@ -309,7 +300,7 @@ def _log_may_tell_more(outcome: Outcome) -> bool:
 
 def cudnn_checks(run: CudnnRun, place: Place) -> list[Check]:
     """Return the checks that cuDNN is complete, loadable, of one folder, and as expected."""
-    outcome, folder = run.outcome, place.cudnn_folder
+    outcome, folder = run.outcome, place.survey.cudnn_folder
     if outcome.answer is None:
         marks = (*loader_marks(outcome.failure), ("crashed", outcome.step, ""))
         return [

@@ -70,7 +70,7 @@ def system_cudnn() -> tuple[str, ...]:
     These are those of its cache and of the loader variables.
     """
     origins = loader.Origins(os.environ)
-    paths = [path for path in origins.cache() if os.path.basename(path).startswith("libcudnn")]
+    paths = [path for path in origins.cache if os.path.basename(path).startswith("libcudnn")]
     for _, path in origins.files_in_variables():
         if os.path.basename(path).startswith("libcudnn") and ".so" in path:
             paths.append(path)
@@ -115,7 +115,7 @@ def tests(installed: Survey, host: Host, *, timeout: float = 120.0) -> tuple[Sho
         timeout: seconds for all of them.
     """
     folder = installed.cudnn_folder
-    if folder is None:
+    if not folder:
         return ()
     variables = dict(os.environ)
     settings = [variables]

@@ -1,29 +1,25 @@
 """What is installed in an environment: its distributions and their files, and conda's packages.
 
-Read from the folders that the interpreter has on sys.path. File formats: core metadata (PEP 566),
-the installed-distributions format (PEP 376, PEP 627), RECORD (PEP 427). importlib.metadata does not
-tell the folder of a .dist-info, and it lists what an interrupted pip has left behind.
+Read from the folders that the interpreter has on sys.path.
 """
 
 from __future__ import annotations
 
 import glob
-import importlib.metadata
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from email.parser import HeaderParser
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple, cast
 
 from ..compat.conda_records import Record
+from ..distributions import Distribution, read_distributions
 from ..errors import InputError
 from ..loader_env import interpreter
 from ..model import Value
 from ..prefix import find_interpreter, is_conda, read_record
 from ..probes.answers import Interpreter
-from ..requirements.versions import normalize_name
 
 _CUDA_LIBRARIES = (
     "libcudnn",
@@ -39,33 +35,6 @@ _CUDA_LIBRARIES = (
     "libcupti",
 )
 _RECORD_KEYS = {"name", "version", "build", "subdir"}
-_DEBIAN = "/usr/lib/python3/dist-packages"
-
-
-class Distribution(Value):
-    """A distribution: its folder on sys.path, and its .dist-info or .egg-info.
-
-    `requires` has the texts of the metadata.
-    """
-
-    name: str
-    version: str
-    requires: tuple[str, ...] = ()
-    folder: str = ""
-    info: str = ""
-    of_conda: bool = False  # conda installed it
-
-    def read_text(self, name: str) -> str:
-        """Return the text of a file of the .dist-info; "" if there is none."""
-        return _read(os.path.join(self.info, name)) or ""
-
-    @property
-    def has_own_record(self) -> bool:
-        """Whether its RECORD and its requirements hold.
-
-        They do not for packages of conda and Debian: these change files and keep other records.
-        """
-        return not self.of_conda and not self.folder.startswith(_DEBIAN)
 
 
 class RecordedFile(NamedTuple):
@@ -110,8 +79,8 @@ class Survey(Value):
         return [(row.name, row.version) for row in self.distributions if not row.of_conda]
 
     @property
-    def cudnn_folder(self) -> str | None:
-        """The folder of the first installed libcudnn.so.N; None if there is no such folder.
+    def cudnn_folder(self) -> str:
+        """The folder of the first installed libcudnn.so.N; "" if there is no such folder.
 
         Wheels come before conda packages, by name.
         """
@@ -119,7 +88,7 @@ class Survey(Value):
             folder, name = os.path.split(path)
             if name.startswith("libcudnn.so.") and os.path.isdir(folder):
                 return folder
-        return None
+        return ""
 
 
 def is_bare(target: str) -> bool:
@@ -186,59 +155,6 @@ def read_survey(answer: Interpreter) -> Survey:
         libraries=libraries,
         conda=conda,
     )
-
-
-def read_distributions(path: Iterable[str]) -> Iterator[Distribution]:
-    """Yield the distributions in the order of a path, also those that an earlier one hides."""
-    for folder in path:
-        try:
-            names = os.listdir(folder)
-        except OSError:  # no folder, as python311.zip
-            continue
-        for name in names:
-            lower = name.lower()
-            is_egg = folder.endswith(".egg") and lower == "egg-info"
-            # pip renames what it is about to remove to ~ame; an interrupted pip leaves that behind.
-            if name.startswith("~") or not (is_egg or lower.endswith((".dist-info", ".egg-info"))):
-                continue
-            distribution = _read_distribution(folder, os.path.join(folder, name))
-            if distribution.name:
-                yield distribution
-
-
-def _read_distribution(folder: str, info: str) -> Distribution:
-    """Return the distribution that a .dist-info describes.
-
-    A file of it may be missing: with a RECORD, the name of the folder tells which one it is.
-    Otherwise its name is "" without metadata.
-    """
-    metadata = _read(os.path.join(info, "METADATA"))
-    if metadata is None:  # of an egg; before setuptools, the .egg-info itself was the file
-        metadata = _read(os.path.join(info, "PKG-INFO")) or _read(info) or ""
-    headers = HeaderParser().parsestr(metadata)
-    requires: Sequence[str] = headers.get_all("Requires-Dist", [])
-    if not requires and os.path.isfile(os.path.join(info, "requires.txt")):
-        requires = importlib.metadata.Distribution.at(info).requires or ()
-    name = version = ""
-    if os.path.isfile(os.path.join(info, "RECORD")):
-        name, _, version = os.path.basename(info).removesuffix(".dist-info").partition("-")
-    return Distribution(
-        name=normalize_name(headers.get("Name", name)),
-        version=headers.get("Version", version),
-        requires=tuple(requires),
-        folder=folder,
-        info=info,
-        of_conda=(_read(os.path.join(info, "INSTALLER")) or "").strip() == "conda",
-    )
-
-
-def _read(path: str) -> str | None:
-    """Return the text of a file; None if there is none or it cannot be read."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return stream.read()
-    except OSError:
-        return None
 
 
 def is_library(path: str) -> bool:
