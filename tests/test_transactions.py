@@ -221,14 +221,14 @@ def switching(request, monkeypatch):
 def test_rollback(env, first, second, switching):
     sync(first, env)
     with pytest.raises(InputError, match="no environment before"):
-        wheels.rollback(str(env))
+        api.rollback(str(env))
     old = contents(env)
     sync(second, env)
     new = contents(env)
     assert old != new
-    wheels.rollback(str(env))
+    api.rollback(str(env))
     assert contents(env) == old
-    wheels.rollback(str(env))
+    api.rollback(str(env))
     assert contents(env) == new and left_beside(env) == ["previous"]
 
 

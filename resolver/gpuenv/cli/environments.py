@@ -265,9 +265,10 @@ class Download(Command):
             raise InputError("the lock is of conda packages: only wheels can be downloaded")
         builds = read_index_options(arguments)
         if not bundle:
-            downloaded, present = downloads.download(
-                files, folder, wait=arguments.wait, progress=print_step, builds=builds
+            files, downloaded = downloads.download(
+                files, folder, wait=arguments.wait, report=print_step, builds=builds
             )
+            present = len(files.pins) - downloaded
             document = {"folder": folder, "downloaded": downloaded, "present": present}
             line = (
                 f"{folder}: {quantity_text(downloaded, 'file')} downloaded, {present} there already"
@@ -281,7 +282,7 @@ class Download(Command):
             files=files,
             folder=folder,
             wait=arguments.wait,
-            progress=print_step,
+            report=print_step,
             builds=builds,
         )
         wheels = len(lock.pins)

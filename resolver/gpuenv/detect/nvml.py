@@ -216,8 +216,6 @@ class _Session(Reading):
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             info = self._query("", nvml.nvmlDeviceGetPciInfo, handle)
             bus_id = None if info is None else info.busId
-            if isinstance(bus_id, bytes):
-                bus_id = bus_id.decode(errors="replace")
             if bus_id:
                 subject += f" ({bus_id})"
             name = self._query(f"the name of {subject}", nvml.nvmlDeviceGetName, handle)

@@ -37,9 +37,9 @@ def download(
     folder: str,
     *,
     wait: float,
-    progress: Progress | None = None,
-    builds: IndexOptions | None = None,
-) -> tuple[int, int]:
+    report: Progress,
+    builds: IndexOptions,
+) -> tuple[Lock, int]:
     """Download the files of a lock that a folder does not have yet, and build what has no wheel.
 
     Editable installs are left out: they are built where their folders are.
@@ -48,49 +48,46 @@ def download(
         lock: The lock.
         folder: The folder; it is made if it is missing.
         wait: Seconds to wait for another run that downloads into the folder.
-        progress: Called with a line for each file.
+        report: Called with a line for each file.
         builds: Where the build requirements of source distributions come from.
 
     Returns:
-        (files that were downloaded, files that were there).
+        The lock with the wheels that were built, and how many files were downloaded.
 
     Raises:
         InputError: The folder cannot be written, or has another file of the same name.
         InstallError: A file cannot be downloaded or built, or has another sha256.
         TargetBusyError: Another run downloads into the folder all the time.
     """
-    folder, report = os.path.abspath(folder), progress or ignore
+    folder = os.path.abspath(folder)
     lock = lock.replace(pins=tuple(pin for pin in lock.pins if not is_editable(pin.wheel)))
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: cannot be made: {error.strerror}") from None
-    missing, options = 0, builds or IndexOptions()
+    missing = 0
     with (
         hold(os.path.join(folder, ".gpuenv"), folder, wait, report) as sources,
         Transport() as transport,
     ):
         urls, known = _read_place(folder)
         here = lock.replace(pins=tuple(_built_for(pin, urls, known) for pin in lock.pins))
-        built = with_built_wheels(here, None, sources, options)
+        built = with_built_wheels(here, None, sources, builds)
         check_fits(built)
         for wheel in (pin.wheel for pin in built.pins):
             path = os.path.join(folder, file_name(wheel))
             if not os.path.exists(path):
                 report(f"downloading {file_name(wheel)}")
-                fetch(wheel, path, transport, offline=options.offline)
+                fetch(wheel, path, transport, offline=builds.offline)
                 missing += 1
             elif sha256_of(path) != wheel.sha256:
                 message = f"{path}: is another file than that of the lock, by its sha256"
                 raise InputError(message, hint="remove it, or use another folder")
-        for pin, of_wheel in zip(lock.pins, built.pins, strict=True):
-            sdist, wheel = pin.wheel, of_wheel.wheel
-            if sdist.sha256 and sdist.sha256 != wheel.sha256:
-                known[sdist.sha256] = wheel.filename, wheel.sha256 or ""
+        known |= _built_wheels(lock, built)
         if known:
             record = msgspec.json.format(msgspec.json.encode(known), indent=1)
             write_whole(os.path.join(folder, _BUILT), record)
-    return missing, len(lock.pins) - missing
+    return built, missing
 
 
 def download_bundle(
@@ -101,8 +98,8 @@ def download_bundle(
     files: Lock,
     folder: str | None,
     wait: float,
-    progress: Progress | None,
-    builds: IndexOptions | None,
+    report: Progress,
+    builds: IndexOptions,
 ) -> str:
     """Write a bundle, and return its sha256.
 
@@ -114,14 +111,14 @@ def download_bundle(
         folder: The folder for the files. None uses a temporary one, which stays after a failure,
             so that the next run continues.
         wait: Seconds to wait for another run.
-        progress: Called with a line for each step.
+        report: Called with a line for each step.
         builds: As `download`.
 
     Raises:
         InstallError: A file cannot be downloaded or built.
         TargetBusyError: Another run writes the bundle or the folder all the time.
     """
-    path, report = os.path.abspath(path), progress or ignore
+    path = os.path.abspath(path)
     for wheel in (pin.wheel for pin in lock.pins if is_editable(pin.wheel)):
         message = f"{wheel.name} is an editable install, which no bundle can have"
         raise InputError(message, hint=f"gpuenv remove {wheel.name}")
@@ -129,20 +126,28 @@ def download_bundle(
     own = os.path.join(above, f".{name}.gpuenv")
     with hold(own, path, wait, report) as work:
         place = folder or os.path.join(own, "wheels")
-        download(files, place, wait=wait, progress=progress, builds=builds)
+        built, _ = download(files, place, wait=wait, report=report, builds=builds)
         report(f"writing {path}")
-        urls, built = _read_place(place)
-        wheels = [file_name(_built_for(pin, urls, built).wheel) for pin in lock.pins]
-        locked = {pin.wheel.sha256 for pin in lock.pins}
-        used = {sdist: row for sdist, row in built.items() if sdist in locked}
-        paths = {name: os.path.join(place, name) for name in wheels}
-        write_bundle(lock, paths, {_BUILT: msgspec.json.encode(used)}, path, data=data, folder=work)
+        names = [file_name(pin.wheel) for pin in built.pins]
+        paths = {name: os.path.join(place, name) for name in names}
+        members = {_BUILT: msgspec.json.encode(_built_wheels(lock, built))}
+        write_bundle(lock, paths, members, path, data=data, folder=work)
         shutil.rmtree(os.path.join(own, "wheels"), ignore_errors=True)
     return sha256_of(path)
 
 
 def ignore(line: str) -> None:
     """Report no progress."""
+
+
+def _built_wheels(lock: Lock, built: Lock) -> Built:
+    """Return the wheels that take the place of source distributions of a lock."""
+    wheels = {}
+    for pin, of_wheel in zip(lock.pins, built.pins, strict=True):
+        sdist, wheel = pin.wheel, of_wheel.wheel
+        if sdist.sha256 and sdist.sha256 != wheel.sha256:
+            wheels[sdist.sha256] = wheel.filename, wheel.sha256 or ""
+    return wheels
 
 
 # ---- the files of a folder or of a bundle --------------------------------------------------------

@@ -196,7 +196,7 @@ def add(
         if remove and lock.pins:
             # Nothing is removed before all files are here.
             files = os.path.join(folder, "files")
-            download(lock, files, wait=WAIT, progress=report, builds=builds)
+            download(lock, files, wait=WAIT, report=report, builds=options)
             lock = with_local_files(lock, [files], no_index=True)
         if remove:
             report(f"removing {', '.join(remove)}")
@@ -284,7 +284,7 @@ def _plan(
     """Compare a lock with what is installed, and with the record of the environment."""
     made = build.made if build is not None else not _has_files(target)
     is_asked = exact is not None
-    if remove is not None or exact is None:
+    if exact is None:
         exact = made and remove is None
     packages = read_packages(target)
     pins = {pin.wheel.name: pin for pin in lock.pins}

@@ -20,6 +20,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
+from msgspec.structs import asdict
+
 from ..binaries import elf
 from ..distributions import Distribution
 from ..loader_env import is_driver_library
@@ -69,7 +71,6 @@ _NO_NETWORK = re.compile(
     r"name resolution|Name or service not known|Network is unreachable"
 )
 _NO_COMPILER = re.compile(r"C compiler|CalledProcessError.*(gcc|clang|cc\b)")
-_OPTIONS = ("name", "frameworks", "modules", "files", "suspects")  # of the probe "companion"
 # Of a library that cannot be loaded: nothing follows; a part that only the system could have is
 # missing, of one library or of each of several alternatives; it is not known; it must not be so.
 _KINDS = ("pass", "optional", "system", "unknown", "fail")
@@ -258,8 +259,7 @@ def start(
     found = _find_companions(survey, rows, frameworks, is_named)
     # Those that import a framework, too, take longest, so they start first.
     for companion in sorted(found, key=lambda companion: not companion.frameworks):
-        options = {field: getattr(companion, field) for field in _OPTIONS}
-        task = pool.submit(run_probe, "companion", {**options, **use})
+        task = pool.submit(run_probe, "companion", {**asdict(companion), **use})
         imports.append((companion, task))
     for row in rows:
         if GROUP in row.read_text("entry_points.txt"):

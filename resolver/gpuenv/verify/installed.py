@@ -9,14 +9,13 @@ import re
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from packaging.markers import UndefinedEnvironmentName
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from packaging.markers import Marker, UndefinedEnvironmentName
+from packaging.specifiers import SpecifierSet
 
 from ..compat.data import CompatibilityData
 from ..compat.extensions import may_describe_itself_as
 from ..errors import InputError
-from ..model import Check, Lock, Mark, Value, first_texts, show_pair
+from ..model import Check, Lock, Mark, Requirement, Value, first_texts, show_pair
 from ..prefix import INSTALLATION_TOOLS, editable_url, is_conda, is_native
 from ..probes.answers import FilesAnswer
 from ..requirements.overrides import Overrides
@@ -152,8 +151,7 @@ def dependency_check(
         is_current = row.has_own_record and not editable_url(row.info)
         for text in row.requires if is_current else ():
             with contextlib.suppress(InputError):
-                parsed = overriding.apply([parse_requirement(text)])
-                requirements[row.name] += map(Requirement, map(str, parsed))
+                requirements[row.name] += overriding.apply([parse_requirement(text)])
     problems: dict[str, Mark] = {}
     count, replaced = 0, {}
     pending = [(name, "") for name, own in requirements.items() if own]
@@ -165,7 +163,7 @@ def dependency_check(
             if not _holds(requirement, variables):
                 continue
             count += 1
-            required = canonicalize_name(requirement.name)
+            required = requirement.name
             text = f"{name} {versions[name]} requires {required}{requirement.specifier}"
             family = None if data is None else data.family(required)
             if required not in versions and family is not None and required in family.replaceable:
@@ -176,10 +174,10 @@ def dependency_check(
             mark = ("dependency", name, required)
             if version is None:
                 problems.setdefault(f"{text}, which is not installed", mark)
-            elif not requirement.specifier.contains(version, prereleases=True):
+            elif not SpecifierSet(requirement.specifier).contains(version, prereleases=True):
                 present = replaced.get(required, required)
                 problems.setdefault(f"{text}; {present} {version} is installed", mark)
-            wanted = {(str(required), wanted_extra) for wanted_extra in requirement.extras}
+            wanted = {(required, wanted_extra) for wanted_extra in requirement.extras}
             pending += wanted - known
             known |= wanted
     if not problems:
@@ -197,11 +195,12 @@ def _holds(requirement: Requirement, variables: dict[str, str]) -> bool:
     """Return whether a requirement applies; with an extra, whether it applies because of it."""
     if requirement.marker is None:
         return variables["extra"] == ""
+    marker = Marker(requirement.marker)
     try:
-        holds = requirement.marker.evaluate(variables)
+        holds = marker.evaluate(variables)
         if variables["extra"]:
             # Without the extra it is checked anyway.
-            holds = holds and not requirement.marker.evaluate({**variables, "extra": ""})
+            holds = holds and not marker.evaluate({**variables, "extra": ""})
     except UndefinedEnvironmentName:
         return False
     return holds
