@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 from typing import Optional
 
 from . import answers
-from ._common import cudnn_release, mapped_libraries, step
+from ._common import cudnn_release, step
 from ._reference import INPUT, RESULT, WEIGHT
 
 POINTER, INT, SIZE, ADDRESS = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_uint64
@@ -24,8 +23,6 @@ ALLOC_FAILED = {8: {2}, 9: {4003, 4004}}  # by cuDNN's major version
 # The others transform the values first, which rounds.
 GEMMS = (0, 1, 2)
 WORKSPACE = 64 * MIB
-# What mapped() reports: cuDNN, cuBLAS, NVRTC, the runtime and the driver.
-LIBRARY = re.compile(r"lib(cudnn|cublas|nvrtc|cudart|cuda|nvidia-)")
 
 
 class Perf(ctypes.Structure):
@@ -200,8 +197,3 @@ class CudnnConvolution:
             "cudnnConvolutionForward", handle, ctypes.byref(alpha), self.x, x, self.w, w, self.conv,
             self.best.algo, space, SIZE(self.best.memory), ctypes.byref(beta), self.y, y,
         )  # fmt: skip
-
-
-def mapped() -> list[str]:
-    """Return the paths in /proc/self/maps that match LIBRARY."""
-    return mapped_libraries(LIBRARY)

@@ -112,7 +112,6 @@ class ConvolutionRun(TypedDict):
 class ConvolutionAnswer(TypedDict, total=False):
     """The answer of the probe "convolution". Keys of steps that were not reached are left out."""
 
-    need: int  # bytes
     fault: Fault | None
     driver: DriverFacts
     device: DeviceFacts

@@ -2,8 +2,7 @@
 
 The CUDA driver's library and libcudnn, by ctypes alone.
 
-Options: {"folder": the folder of the environment's libcudnn.so.N, "device": {"ordinal": n}, "need":
-bytes that must be free once the context exists}.
+Options: {"folder": the folder of the environment's libcudnn.so.N, "device": {"ordinal": n}}.
 
 The convolution of _reference.py in float32, float16 and, if the device and cuDNN have it, bfloat16;
 each on the default stream and on two streams with handles of their own. Memory, streams and the
@@ -19,8 +18,8 @@ before each run; a value that is not finite is wrong.
 
 Answers with answers.ConvolutionAnswer.
 
-By hand: python -I _run.py convolution.py '{"folder": ".../nvidia/cudnn/lib", "device": {"ordinal":
-0}, "need": 268435456}' Runs on Python 3.9 and later; standard library only.
+By hand: python -I _run.py convolution.py '{"folder": ".../cudnn/lib", "device": {"ordinal": 0}}'
+Runs on Python 3.9 and later; standard library only.
 """
 
 from __future__ import annotations
@@ -30,20 +29,23 @@ import ctypes
 import hashlib
 import math
 import os
+import re
 import struct
 import time
 from collections.abc import Mapping
 from typing import NamedTuple, TypedDict
 
-from . import _bindings
 from ._bindings import ADDRESS, GEMMS, POINTER, SIZE, Cudnn, CudnnConvolution, Driver, Fault
-from ._common import main_cudnn, run
+from ._common import main_cudnn, mapped_libraries, run
 from ._reference import RESULT, inputs, reference
 from .answers import ConvolutionAnswer, ConvolutionRun, DeviceFacts
 
+NEED = 256 << 20  # bytes that must be free: cuDNN's kernels and workspaces take up to 200 MB
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 # CU_DEVICE_ATTRIBUTE_...: COMPUTE_MODE, COMPUTE_CAPABILITY_MAJOR, COMPUTE_CAPABILITY_MINOR.
 MODE, MAJOR, MINOR = 20, 75, 76
+# cuDNN, cuBLAS, NVRTC, the runtime and the driver.
+LIBRARY = re.compile(r"lib(cudnn|cublas|nvrtc|cudart|cuda|nvidia-)")
 TRANSFORMED = 8  # factor of the tolerance for algorithms that transform the values
 
 
@@ -52,7 +54,6 @@ class Options(TypedDict):
 
     folder: str
     device: Mapping[str, int]
-    need: int
 
 
 class DataType(NamedTuple):
@@ -214,7 +215,7 @@ def try_device(driver: Driver, folder: str, ordinal: int, answer: ConvolutionAns
     Adds to the answer what was reached, also if a Fault ends it.
     """
     begin = time.perf_counter()
-    paths = [path for path in _bindings.mapped() if os.path.basename(path).startswith("libcuda.so")]
+    paths = mapped_libraries(re.compile(r"libcuda\.so"))
     answer["driver"] = {"path": paths[0] if paths else driver.path}
     driver.call("cuInit", 0)
     answer["driver"]["count"] = driver.read_int("cuDeviceGetCount")
@@ -225,7 +226,7 @@ def try_device(driver: Driver, folder: str, ordinal: int, answer: ConvolutionAns
     driver.call("cuCtxSetCurrent", context)
     device["free"], device["total"] = driver.memory()
     answer["context_s"] = time.perf_counter() - begin
-    if device["free"] < answer["need"]:
+    if device["free"] < NEED:
         raise Fault("memory", "", None, "", "")
     begin = time.perf_counter()
     name = main_cudnn(folder)
@@ -251,14 +252,14 @@ def try_device(driver: Driver, folder: str, ordinal: int, answer: ConvolutionAns
 
 def probe(options: Options) -> ConvolutionAnswer:
     """Return the answer that this file's docstring describes."""
-    answer: ConvolutionAnswer = {"need": options["need"], "fault": None}
+    answer: ConvolutionAnswer = {"fault": None}
     try:
         driver = Driver("libcuda.so.1")
         try_device(driver, options["folder"], options["device"]["ordinal"], answer)
     except Fault as fault:
         answer.setdefault("driver", {})
         answer["fault"] = fault.facts
-    answer["mapped"] = _bindings.mapped()
+    answer["mapped"] = mapped_libraries(LIBRARY)
     return answer
 
 

@@ -15,12 +15,12 @@ from functools import partial
 from ..model import Check, Gpu, Host, Mark, gpu_label, show_pair
 from ..probes._common import cudnn_text
 from ..probes.answers import ConvolutionAnswer, ConvolutionRun, Fault
+from ..probes.convolution import NEED
 from . import loader
 from .cudnn_log import Logged, log_text, run_logged
 from .loader import Place
 from .runner import Outcome, RunProbe
 
-NEED = 256 << 20  # bytes that must be free: cuDNN's kernels and workspaces take up to 200 MB
 TIGHT = 4 << 30  # bytes: with less free memory, concurrent children would run out of it
 MIB = 1 << 20
 _UNAVAILABLE, _NO_DEVICE, _INVALID_DEVICE, _OUT_OF_MEMORY = 46, 100, 101, 2
@@ -219,7 +219,7 @@ def _device_checks(
     fault = answer["fault"]
     if fault is not None:
         # A cuDNN without memory may also report NOT_INITIALIZED or INTERNAL_ERROR.
-        short = fault["kind"] == "memory" or answer.get("free", NEED) < answer["need"] // 4
+        short = fault["kind"] == "memory" or answer.get("free", NEED) < NEED // 4
         if "version" not in answer or _is_host_result(fault) or short:
             return _host_fault_checks(outcome, fault, subject, gpu, place)
     context = _context_check(answer, subject)
@@ -234,7 +234,7 @@ def _device_checks(
 
 def run_convolution(run_probe: RunProbe, folder: str, ordinal: int, *, verbose: bool) -> Logged:
     """Run the probe "convolution" on a device. `folder` is that of the environment's cuDNN."""
-    options = {"folder": folder, "device": {"ordinal": ordinal}, "need": NEED}
+    options = {"folder": folder, "device": {"ordinal": ordinal}}
     run = partial(run_probe, "convolution", options)
     return run_logged(run, folder, _log_may_tell_more, verbose=verbose)
 
@@ -295,7 +295,7 @@ def _host_fault_checks(
         free = answer.get("free", answer.get("device", {}).get("free", gpu.memory_free))
         amount = "too little memory for a context" if free is None else f"{free // MIB} MiB free"
         cause = f" ({text})" if fault["call"] else ""
-        need = f"the check needs {answer['need'] // MIB} MiB ({_USERS})"
+        need = f"the check needs {NEED // MIB} MiB ({_USERS})"
         status, evidence = "unknown", f"{amount}{cause}, {need}; nothing was proved on it"
         marks = (("memory", "", ""), *marks)
     elif fault["kind"] == "library" and "driver" in answer and "context_s" in answer:

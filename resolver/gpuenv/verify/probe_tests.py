@@ -18,7 +18,8 @@ from ..errors import InputError
 from ..loader_env import DRIVER_SONAMES, path_entries, preload_entries
 from ..model import Host, Value
 from ..probes.answers import ConvolutionAnswer, Fault
-from . import devices, loader
+from ..probes.convolution import NEED
+from . import loader
 from .runner import Children, Outcome
 from .survey import Survey, bare_survey, environment_python, is_bare, read_survey
 
@@ -126,11 +127,7 @@ def tests(installed: Survey, host: Host, *, timeout: float = 120.0) -> tuple[Sho
     deadline = time.monotonic() + timeout
     python = installed.interpreter["executable"]
     for ordinal in range(len(host.gpus)):
-        options = {
-            "folder": folder,
-            "device": {"ordinal": ordinal},
-            "need": devices.NEED,
-        }
+        options = {"folder": folder, "device": {"ordinal": ordinal}}
         outcomes = []
         for setting in settings:
             with Children(python, setting, deadline) as children:
@@ -160,7 +157,7 @@ def _results(
     if free is not None:
         evidence = f"{free >> 20} MiB free" + (f" of {total >> 20} MiB" if total else "")
         status = "unknown"
-        if free < answer["need"]:
+        if free < NEED:
             status = "fail"
         elif total and free > total // 4:  # a quarter of the device is plenty
             status = "pass"
