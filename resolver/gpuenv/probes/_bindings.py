@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from typing import Optional
 
 from . import answers
@@ -23,6 +24,8 @@ ALLOC_FAILED = {8: {2}, 9: {4003, 4004}}  # by cuDNN's major version
 # The others transform the values first, which rounds.
 GEMMS = (0, 1, 2)
 WORKSPACE = 64 * MIB
+# The mapped libraries of interest: cuDNN, cuBLAS, NVRTC, the runtime and the driver.
+LIBRARY = re.compile(r"lib(cudnn|cublas|nvrtc|cudart|cuda|nvidia-)")
 
 
 class Perf(ctypes.Structure):

@@ -35,7 +35,17 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple, TypedDict
 
-from ._bindings import ADDRESS, GEMMS, POINTER, SIZE, Cudnn, CudnnConvolution, Driver, Fault
+from ._bindings import (
+    ADDRESS,
+    GEMMS,
+    LIBRARY,
+    POINTER,
+    SIZE,
+    Cudnn,
+    CudnnConvolution,
+    Driver,
+    Fault,
+)
 from ._common import main_cudnn, mapped_libraries, run
 from ._reference import RESULT, inputs, reference
 from .answers import ConvolutionAnswer, ConvolutionRun, DeviceFacts
@@ -44,8 +54,6 @@ NEED = 256 << 20  # bytes that must be free: cuDNN's kernels and workspaces take
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 # CU_DEVICE_ATTRIBUTE_...: COMPUTE_MODE, COMPUTE_CAPABILITY_MAJOR, COMPUTE_CAPABILITY_MINOR.
 MODE, MAJOR, MINOR = 20, 75, 76
-# cuDNN, cuBLAS, NVRTC, the runtime and the driver.
-LIBRARY = re.compile(r"lib(cudnn|cublas|nvrtc|cudart|cuda|nvidia-)")
 TRANSFORMED = 8  # factor of the tolerance for algorithms that transform the values
 
 
