@@ -112,7 +112,7 @@ def parse(file: IO[bytes]) -> File:
         rows = _rows(table, "<IIQ8xQQ24x", shsize, len(table) // max(shsize, 64))
         strings = bytes_at(file, *rows[names][3:]) if names < len(rows) else b""
         titles = _texts(strings, (row[0] for row in rows))
-    except (struct.error, OverflowError, ValueError):
+    except struct.error:
         raise NotElfError("its headers are cut short, or damaged") from None
     return File(
         size=size,
@@ -202,16 +202,13 @@ def _dynamic_texts(
     places = [(offset, length) for kind, offset, _, length in segments if kind == _DYNAMIC]
     if not places:
         return texts
-    try:
-        table = bytes_at(file, *places[0])
-        rows = list(struct.iter_unpack("<2Q", table[: len(table) // 16 * 16]))
-        values, strings = dict(rows), b""
-        for kind, offset, address, length in segments:
-            if kind == _LOAD and address <= values.get(_STRTAB, -1) < address + length:
-                place = offset + values[_STRTAB] - address
-                strings = bytes_at(file, place, values.get(_STRSZ, 0))
-    except (OverflowError, ValueError):
-        raise NotElfError("its headers are cut short, or damaged") from None
+    table = bytes_at(file, *places[0])
+    rows = list(struct.iter_unpack("<2Q", table[: len(table) // 16 * 16]))
+    values, strings = dict(rows), b""
+    for kind, offset, address, length in segments:
+        if kind == _LOAD and address <= values.get(_STRTAB, -1) < address + length:
+            place = offset + values[_STRTAB] - address
+            strings = bytes_at(file, place, values.get(_STRSZ, 0))
     return {tag: _texts(strings, (value for kind, value in rows if kind == tag)) for tag in texts}
 
 

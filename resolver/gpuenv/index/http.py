@@ -296,8 +296,6 @@ class Transport:
         try:
             return future.result(end - time.monotonic())
         except TimeoutError:
-            if future.done():
-                raise
             raise _too_slow() from None
 
 

@@ -257,12 +257,11 @@ class FileReader:
                 raise
 
     def size(self, wheel: Wheel) -> int | None:
-        """Return the bytes of a file, by a range request of one byte whose response has the length.
+        """Return the bytes of a file of an index that does not give them.
 
-        None if the server does not tell; a lock can do without. The answer is cached by hash.
+        The response to a range request of one byte has the length. None if the server does not
+        tell; a lock can do without. The answer is cached by hash.
         """
-        if wheel.size is not None or wheel.url.startswith("file:"):
-            return wheel.size
         key = wheel.sha256 or ""
         size = self._cache.get(_SIZES_KIND, key, int)
         if size is None and not self._options.offline:
@@ -791,9 +790,6 @@ class RemoteFile(io.RawIOBase):
         return length
 
     def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
         return True
 
     def tell(self) -> int:

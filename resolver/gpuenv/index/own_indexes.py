@@ -80,10 +80,6 @@ class WithOwnBuilds(Source):
     ) -> None:
         self.main, self._own, self._failed = main, own, failed
 
-    def has(self, name: str) -> bool:
-        """Implement Source.has."""
-        return self.main is not None or any(source.has(name) for source in self._own)
-
     def files(self, name: str, environment: TargetEnvironment | None = None) -> list[Wheel]:
         """Implement Source.files. Raises PackageIndexError if nothing else has the package."""
         files = list(self.main.files(name, environment)) if self.main is not None else []

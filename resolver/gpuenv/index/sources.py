@@ -31,16 +31,16 @@ class Source(ABC):
     """Files by package name."""
 
     @abstractmethod
+    def files(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
+        """See Index.files."""
+
     def has(self, name: str) -> bool:
         """Return whether the source lists any file of the package.
 
         Raises:
             PackageIndexError: the index failed.
         """
-
-    @abstractmethod
-    def files(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
-        """See Index.files."""
+        return bool(self.files(name))
 
     def may_have(self, name: str) -> bool:
         """Return whether the source can have a package, without a request."""
@@ -312,10 +312,6 @@ class OfIndex(Source):
     def __init__(self, main: Source, url: str) -> None:
         self._main, self.url = main, url.rstrip("/")
 
-    def has(self, name: str) -> bool:
-        """Implement Source.has."""
-        return bool(self.files(name))
-
     def files(self, name: str, environment: TargetEnvironment | None = None) -> list[Wheel]:
         """Implement Source.files."""
         files = self._main.files(name, environment) if self._main.has(name) else ()
@@ -327,10 +323,6 @@ class Merged(Source):
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = sources
-
-    def has(self, name: str) -> bool:
-        """Implement Source.has."""
-        return any(source.has(name) for source in self._sources)
 
     def files(self, name: str, environment: TargetEnvironment | None = None) -> list[Wheel]:
         """Implement Source.files."""

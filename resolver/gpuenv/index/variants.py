@@ -109,22 +109,15 @@ def parse(content: bytes, name: str) -> ReleaseVariants:
     )
 
 
-def metadata_of(release: ReleaseVariants, label: str) -> str:
-    """Return the metadata of one variant of a release, as JSON text of the same format.
-
-    Raises:
-        ValueError: the release does not have the variant.
-    """
-    variant = release.find(label)
-    if variant is None:
-        raise ValueError(f"there is no variant {label}")
+def metadata_of(release: ReleaseVariants, variant: WheelVariant) -> str:
+    """Return the metadata of one variant of a release, as JSON text of the same format."""
     properties: dict[str, dict[str, list[str]]] = {}
     for namespace, feature, values in variant.properties:
         properties.setdefault(namespace, {})[feature] = list(values)
     document: dict[str, object] = {
         "$schema": release.schema,
         "default-priorities": {"namespace": list(release.namespaces)},
-        "variants": {label: properties},
+        "variants": {variant.label: properties},
     }
     if release.providers:
         providers = {}

@@ -94,7 +94,7 @@ class VariantChooser:
 
     def metadata(self, wheel: Wheel) -> str:
         """Return the metadata of the variant of a wheel that was judged, as JSON text."""
-        return variants.metadata_of(self._read([wheel])[0], _label(wheel))
+        return variants.metadata_of(self._read([wheel])[0], self._judged[wheel.url].variant)
 
     def _read(
         self, wheels: Sequence[Wheel]
