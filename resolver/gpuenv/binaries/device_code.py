@@ -31,7 +31,7 @@ import os
 import re
 import struct
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import IO
 
 from ..compat.architectures import parse_target
@@ -343,3 +343,20 @@ def code_of(images: Images, toolkits: Mapping[str, str], *, every_target: bool) 
     if whole and len(known) == len(makers):
         made_by = max(known)
     return Code(sass=tuple(sass), ptx=tuple(ptx), made_by=made_by, evidence="scanned")
+
+
+def all_code(codes: Sequence[Code]) -> Code:
+    """Return every target that any of some files has.
+
+    The PTX gets a toolkit if that of each file has one.
+    """
+    sass = {target for code in codes for target in code.sass or ()}
+    ptx = {target for code in codes for target in code.ptx or ()}
+    makers = [code.made_by for code in codes if code.ptx]
+    known = [maker for maker in makers if maker is not None]
+    return Code(
+        sass=tuple(sorted(sass, key=parse_target)),
+        ptx=tuple(sorted(ptx, key=parse_target)),
+        made_by=max(known) if known and len(known) == len(makers) else None,
+        evidence="scanned",
+    )

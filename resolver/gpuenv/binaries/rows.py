@@ -34,6 +34,7 @@ from .device_code import (
     DamagedFileError,
     Image,
     Images,
+    all_code,
     code_of,
     read_code,
     summary,
@@ -178,18 +179,11 @@ def code_fields(
             match = re.fullmatch(expression, path)
             if match:
                 by_cuda[int(match[1]), int(match[2])] = code
-        sass = {target for code in by_cuda.values() for target in code.sass or ()}
-        ptx = {target for code in by_cuda.values() for target in code.ptx or ()}
         libraries = [
             {"cuda": show_pair(cuda), **_target_fields(code)}
             for cuda, code in sorted(by_cuda.items(), key=lambda item: item[0])
         ]
-        fields = _target_fields(
-            Code(
-                sass=tuple(sorted(sass, key=parse_target)),
-                ptx=tuple(sorted(ptx, key=parse_target)),
-            )
-        )
+        fields = _target_fields(all_code([*by_cuda.values()]).replace(made_by=None))
         fields["by_cuda"] = libraries
         source = f"{len(libraries)} libraries, one for each CUDA version"
     else:

@@ -15,10 +15,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO
 
-from ..compat.architectures import parse_target
 from ..index.cache import Cache
 from ..model import Code
-from .device_code import DamagedFileError, code_of, read_code
+from .device_code import DamagedFileError, all_code, code_of, read_code
 from .environment import CodeFile, Contents, Progress, is_code_file, owner_of
 
 _BLOCK = 1 << 20
@@ -101,17 +100,8 @@ def wheel_code(
             contents = scan_wheel(path)
         except (DamagedFileError, OSError):
             return None
-        codes = [code_of(file.images, toolkits, every_target=True) for file in contents.files]
-        sass = sorted({target for code in codes for target in code.sass or ()}, key=parse_target)
-        ptx = sorted({target for code in codes for target in code.ptx or ()}, key=parse_target)
-        makers = [code.made_by for code in codes if code.ptx]
-        known = [maker for maker in makers if maker is not None]
-        code = Code(
-            sass=tuple(sass),
-            ptx=tuple(ptx),
-            made_by=max(known) if known and len(known) == len(makers) else None,
-            evidence="scanned",
-        )
+        files = contents.files
+        code = all_code([code_of(file.images, toolkits, every_target=True) for file in files])
         if sha256 is not None:
             cache.put(_KIND, sha256, code)
     if not code.sass and not code.ptx:
