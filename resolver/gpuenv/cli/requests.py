@@ -15,7 +15,6 @@ from ..errors import InputError
 from ..index.urls import path_to_file_url
 from ..model import (
     EVERY_FRAMEWORK,
-    EVERY_PACKAGE,
     CondaOptions,
     Host,
     IndexOptions,
@@ -31,7 +30,6 @@ from ..requirements.parse import (
     RequirementSet,
     build_names,
     checked_requirement,
-    no_build_names,
 )
 from ..requirements.pyproject import read_project
 from ..requirements.target import TargetEnvironment, normalize_name
@@ -269,7 +267,7 @@ def read_request(
         InputError: a file or a text cannot be read, or nothing is asked for.
     """
     options, host_of_target = read_index_options(arguments), cache(read_host)
-    may_build = EVERY_PACKAGE not in no_build_names((), everything=arguments.no_build)
+    may_build = not arguments.no_build
 
     def name_of(url: str) -> str:
         return api.name_of_project(url, host_of_target(), options)
@@ -366,7 +364,7 @@ def _request_of_flags(arguments: Namespace, name_of: NameOf | None = None) -> Re
         frameworks=tuple(frameworks),
         requirements=tuple(read_requirement(text, name_of) for text in requirements),
         builds=tuple(builds.items()),
-        no_build=no_build_names(arguments.no_build_package, everything=arguments.no_build),
+        no_build=build_names(arguments.no_build_package, everything=arguments.no_build),
         no_binary=build_names(arguments.no_binary),
         default_index_only=arguments.default_index_only,
         pre=arguments.pre,

@@ -17,7 +17,7 @@ from ..model import Host, Requirement, Value, parse_pair, parse_release, show_pa
 from ..requirements.conda_projects import read_project_file
 from ..requirements.files import read_files
 from ..requirements.parse import requirement_of_row
-from ..requirements.pyproject import SETUP_FILES
+from ..requirements.pyproject import has_setup
 from ..requirements.target import PYTHONS, contains, normalize_name, parse_requirement
 from ..requirements.tool_tables import poetry_python
 from ..serialize import parse_toml, read_input, read_toml
@@ -135,12 +135,12 @@ def _first_table(
         if data.framework(parse_requirement(text).name) is None:
             known = ", ".join(data.frameworks())
             raise InputError(f"--framework {text}: unknown framework; known are {known}")
-    has_setup = any(os.path.isfile(os.path.join(folder, setup)) for setup in SETUP_FILES)
+    of_setuptools = has_setup(folder)
     imported = _read_imports(folder, hosts[0].platform)
     of_conda = "backend" in imported.table
-    if of_conda and (has_setup or os.path.lexists(path)):
+    if of_conda and (of_setuptools or os.path.lexists(path)):
         imported, of_conda = _Imported(), False  # the project is of wheels
-    is_new = not (has_setup or of_conda or os.path.lexists(path))
+    is_new = not (of_setuptools or of_conda or os.path.lexists(path))
     frameworks = frameworks or _find_frameworks(folder, document, imported.dependencies, data)
     python = imported.python or _choose_python(folder, document, hosts[0])
     asked = {parsed.name: text for parsed, text in _valid(imported.dependencies)}
@@ -152,7 +152,7 @@ def _first_table(
         project = _project_table(folder, python, [*imported.dependencies, *more])
     else:
         others = [text for name, text in asked.items() if name not in data.installers]
-        fields = _fields_beside_project(document, frameworks, others, has_setup=has_setup)
+        fields = _fields_beside_project(document, frameworks, others, of_setuptools=of_setuptools)
     fields |= {**imported.table, "python": python}
     on_cpu = [_runs_without_gpu(text, data) for text in frameworks]
     # Every profile locks the dependencies of [project]: a profile for CI must be able to.
@@ -175,7 +175,7 @@ def _fields_beside_project(
     frameworks: Sequence[str],
     requirements: Sequence[str],
     *,
-    has_setup: bool,
+    of_setuptools: bool,
 ) -> dict[str, object]:
     """Return what a first table asks for beside the dependencies of a project that exists."""
     fields: dict[str, object] = {}
@@ -183,7 +183,7 @@ def _fields_beside_project(
         fields["frameworks"] = frameworks
     if requirements and not _strings(_table(document, "project").get("dependencies")):
         fields["requirements"] = requirements
-    if has_setup and not has_dependencies(document):
+    if of_setuptools and not has_dependencies(document):
         fields["project-dependencies"] = True
     if "project" in document and "dev" in _table(document, "dependency-groups"):
         fields["groups"] = ["dev"]  # which uv installs, too

@@ -20,7 +20,7 @@ from msgspec import Meta
 from ..compat.data import CompatibilityData
 from ..errors import InputError
 from ..requirements import pyproject
-from ..requirements.parse import RequirementSet, build_names, no_build_names
+from ..requirements.parse import RequirementSet, build_names
 from ..requirements.target import TargetEnvironment, parse_requirement
 from ..serialize import read_toml
 from .profiles import GLIBC, PLATFORM, Profile, Project, host_of, index_options
@@ -234,7 +234,7 @@ def _profile(name: str, table: _Table) -> Profile:
     else:
         fields["wheels"] = fields["channels"] = ()
     everything = values.get("no-build", False)
-    fields["no_build"] = no_build_names(values.get("no-build-package", ()), everything=everything)
+    fields["no_build"] = build_names(values.get("no-build-package", ()), everything=everything)
     fields["no_binary"] = build_names(values.get("no-binary", ()))
     return Profile(name=name, gpus=gpus, **fields)
 

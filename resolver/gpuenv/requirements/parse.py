@@ -101,10 +101,12 @@ def with_zone(moment: datetime) -> datetime:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-def build_names(values: Sequence[str]) -> tuple[str, ...]:
+def build_names(values: Sequence[str], *, everything: bool = False) -> tuple[str, ...]:
     """Return the packages that values of --no-binary or --only-binary name, as in pip.
 
-    A value is a name, several with commas, ":all:", or ":none:", which takes back what precedes.
+    Args:
+        values: names, several with commas, ":all:", or ":none:", which takes back what precedes.
+        everything: whether all packages are meant, as by --no-build.
     """
     names: set[str] = set()
     for value in ",".join(values).split(","):
@@ -112,12 +114,7 @@ def build_names(values: Sequence[str]) -> tuple[str, ...]:
             names.clear()
         elif value.strip():
             names.add(value if value == EVERY_PACKAGE else normalize_name(value.strip()))
-    return tuple(sorted(names))
-
-
-def no_build_names(values: Sequence[str], *, everything: bool) -> tuple[str, ...]:
-    """Return Request.no_build by the values of --no-build-package and by --no-build."""
-    return build_names([*values, EVERY_PACKAGE] if everything else values)
+    return tuple(sorted(names | {EVERY_PACKAGE} if everything else names))
 
 
 def checked_requirement(text: str, where: str, name_of: NameOf | None = None) -> str:

@@ -26,7 +26,6 @@ from .versions import normalize_name
 _GROUPS = (
     "dependency-groups.{}", "tool.poetry.group.{}.dependencies", "tool.pdm.dev-dependencies.{}"
 )  # fmt: skip
-SETUP_FILES = ("setup.py", "setup.cfg")  # of a project without [project]
 Built = Callable[[str, Sequence[str]], tuple[Sequence[str], str | None]]
 
 
@@ -73,12 +72,9 @@ def read_project(
     """
     path = folder if folder.endswith(".toml") else os.path.join(folder, "pyproject.toml")
     place = os.path.dirname(path)
-    has_setup = any(os.path.isfile(os.path.join(place, name)) for name in SETUP_FILES)
-    is_alone = has_setup and not os.path.exists(path)
-    text, document, content = (
-        ("", _Document(), dict[str, Any]()) if is_alone else _read_document(path)
-    )
-    has_backend = has_setup or document.build_system is not None
+    is_alone = has_setup(place) and not os.path.exists(path)
+    text, document, content = _read_document("" if is_alone else path)
+    has_backend = has_setup(place) or document.build_system is not None
     tools = ToolTables(path, text, content, holds=holds, start=start)
     project = document.project
     if project is None and (of_poetry := tools.poetry_project()) is not None:
@@ -118,6 +114,11 @@ def read_project(
         requires_python=python,
         origins=tuple(reader.origins.items()),
     )
+
+
+def has_setup(folder: str) -> bool:
+    """Return whether a folder has a project of setuptools, which needs no [project]."""
+    return any(os.path.isfile(os.path.join(folder, name)) for name in ("setup.py", "setup.cfg"))
 
 
 def _dynamic_keys(project: _ProjectTable, extras: Sequence[str]) -> list[str]:

@@ -28,7 +28,6 @@ from .parse import (
     build_names,
     checked_requirement,
     metadata_text,
-    no_build_names,
     parse_cutoff,
     requirement_of_row,
     tree_name,
@@ -487,9 +486,8 @@ class ToolTables:
                 conflicts, or a key is not honored.
         """
         self._check_keys()
-        environments = self._list("environments")
-        if isinstance(self._uv.get("environments"), str):
-            environments = [self._uv["environments"]]
+        stated = self._uv.get("environments", [])
+        environments = [stated] if isinstance(stated, str) else self._list("environments")
         if environments and not any(map(self._holds, environments)):
             hint = f"the target must be one of: {'; '.join(environments)}"
             self._fail("tool.uv.environments", "leaves the target out", hint)
@@ -522,7 +520,6 @@ class ToolTables:
         texts["override"] += map(_excluding, self._list("exclude-dependencies"))
         where = self._where("tool.pdm.resolution.overrides")
         texts["override"] += [checked_requirement(text, where) for text in self._overrides]
-        no_binary = [":all:"] if self._uv.get("no-binary") else []
         return RequirementSet(
             constraints=tuple(texts["constraint"]),
             overrides=tuple(texts["override"]),
@@ -531,10 +528,8 @@ class ToolTables:
             find_links=tuple(self._find_links),
             no_index=bool(self._uv.get("no-index")),
             pre=self._pre or self._uv.get("prerelease") == "allow",
-            no_build=no_build_names(
-                self._list("no-build-package"), everything=bool(self._uv.get("no-build"))
-            ),
-            no_binary=build_names([*no_binary, *self._list("no-binary-package")]),
+            no_build=self._build_names("no-build"),
+            no_binary=self._build_names("no-binary"),
             exclude_newer=None if newest is None else str(newest),
             exclude_newer_of=tuple(
                 f"{normalize_name(name)}={date or ''}" for name, date in newest_of.items()
@@ -544,6 +539,10 @@ class ToolTables:
             known_metadata=tuple(map(self._metadata, self._list("dependency-metadata"))),
             build_settings=tuple(self._build_settings()),
         )
+
+    def _build_names(self, key: str) -> tuple[str, ...]:
+        """Return the packages of uv's no-build or no-binary, a flag and a list."""
+        return build_names(self._list(f"{key}-package"), everything=bool(self._uv.get(key)))
 
     def _metadata(self, row: Table) -> str:
         """Return a row of dependency-metadata as the METADATA that it stands for."""
