@@ -59,7 +59,7 @@ class DefaultIndex:
 
     def __init__(self) -> None:
         default, cached, options = default_index(), Cache(), IndexOptions(refresh=True)
-        self.transport = Transport(cert=default.cert)
+        self.transport = Transport()
         self.pages = open_index(default.url, PageReader(self.transport, cached, options))
         builder = SourceBuilder(sys.executable, options, default, cached.folder, lambda _: False)
         self.reader = FileReader(self.transport, cached, options, builder)

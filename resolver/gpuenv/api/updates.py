@@ -60,7 +60,7 @@ def update_matrix(
     new: list[str] = []
     changed: list[str] = []
     errors: list[str] = []
-    with Transport(cert=default.cert) as transport:
+    with Transport() as transport:
         reader = PageReader(transport, Cache(cache_folder()), options)
         index = open_index(options.index_url or default.url, reader)
         tasks: list[tuple[str, Wheel, Mapping[str, Any]]] = []  # with the user's row, if any

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from .. import activity
 from ..compat.data import CompatibilityData
 from ..errors import InputError, NoSolutionError, OfflineError, PackageIndexError
-from ..index.default_index import default_index, without_default
+from ..index.default_index import without_default
 from ..index.http import OK, Transport
 from ..index.multi_index import MultiIndex, open_indexes
 from ..index.own_indexes import OwnIndexes
@@ -170,7 +170,7 @@ def read_url(url: str, options: IndexOptions) -> bytes:
     if url.lower().startswith("http:") and not is_here:
         text = "is read without https: anybody on the way can change it"
         activity.current.announce(f"warning: {shown} {text}")
-    with Transport(cert=default_index().cert) as transport:
+    with Transport() as transport:
         reply = transport.get(transport.login(url), "requirements")
     if reply.status != OK:
         raise PackageIndexError(f"{shown}: the server answered with status {reply.status}")

@@ -16,7 +16,6 @@ from urllib.parse import unquote, urljoin, urlsplit
 from ..errors import InputError, NotAttestedError
 from ..model import IndexOptions, Pin, Wheel
 from ..serialize import canonical_json
-from .default_index import default_index
 from .http import OK, Transport
 from .urls import is_http_url
 
@@ -38,7 +37,7 @@ def attested_pins(pins: Sequence[Pin], options: IndexOptions) -> tuple[Pin, ...]
     """
     _load_library()
     attested, problems = [], []
-    with Transport(cert=default_index().cert) as transport:
+    with Transport() as transport:
         for url in filter(None, (options.index_url, *options.extra_index_urls)):
             transport.login(url)
         for pin in pins:

@@ -21,6 +21,7 @@ from urllib.parse import urljoin, urlsplit
 from .. import activity
 from ..errors import PackageIndexError
 from ..model import Value
+from .default_index import default_index
 from .urls import redact_url, split_credentials
 
 if TYPE_CHECKING:  # heavy, and a solve that needs no network does not use it
@@ -73,7 +74,6 @@ class Transport:
         read: seconds to wait for data.
         tries: how often a request is sent. With one try, a host that cannot be reached is asked for
             nothing else.
-        cert: path of a CA bundle, used unless REQUESTS_CA_BUNDLE names one.
     """
 
     def __init__(
@@ -82,12 +82,10 @@ class Transport:
         connect: float = CONNECT_TIMEOUT,
         read: float = READ_TIMEOUT,
         tries: int = MAX_TRIES,
-        cert: str | None = None,
     ) -> None:
         self.timeout = (connect, read)
         self._tries = tries
         self._unreachable: dict[str, str] = {}  # host -> why
-        self._cert = cert
         self._pool = ThreadPoolExecutor(MAX_THREADS)
         self._opening = Lock()
         self._session: requests.Session | None = None
@@ -250,7 +248,7 @@ class Transport:
 
         with self._opening:
             if self._session is None:
-                self._session = open_session(self._cert)
+                self._session = open_session()
         host = urlsplit(url).netloc
         problem = self._unreachable.get(host, "")
         for attempt in range(0 if problem else self._tries):
@@ -299,16 +297,14 @@ class Transport:
             raise _too_slow() from None
 
 
-def open_session(cert: str | None) -> requests.Session:
+def open_session() -> requests.Session:
     """Return a session.
 
     Its connections share one TLS context: each would read the CA bundle again, which takes 10 ms of
     processor time.
 
-    Args:
-        cert: a CA bundle that is used unless REQUESTS_CA_BUNDLE is set.
-
     Raises:
+        InputError: pip's configuration cannot be read.
         PackageIndexError: the CA bundle cannot be read.
     """
     import requests
@@ -316,9 +312,9 @@ def open_session(cert: str | None) -> requests.Session:
     from requests.utils import DEFAULT_CA_BUNDLE_PATH
     from urllib3.util import create_urllib3_context
 
-    variables = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
-    first, second, last = map(os.environ.get, variables)
-    bundle = first or second or cert or last or DEFAULT_CA_BUNDLE_PATH
+    bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
+    bundle = bundle or default_index().cert or os.environ.get("SSL_CERT_FILE")
+    bundle = bundle or DEFAULT_CA_BUNDLE_PATH
     context = create_urllib3_context()
     try:
         context.load_verify_locations(*((None, bundle) if os.path.isdir(bundle) else (bundle,)))

@@ -371,7 +371,7 @@ def open_indexes(
         and not options.exclude_newer_of
         and not options.refresh
     )
-    transport = Transport(cert=default.cert)
+    transport = Transport()
     pages = PageReader(transport, stored, options)
     names = own_packages or {}
     others = tuple(url for url in options.extra_index_urls if url not in names)

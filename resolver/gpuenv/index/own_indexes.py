@@ -16,7 +16,6 @@ from ..model import CudaVersion, Host, IndexOptions, Wheel
 from ..requirements.target import TargetEnvironment
 from ..requirements.versions import contains, version_key
 from .cache import Cache
-from .default_index import default_index
 from .http import MAX_THREADS, Transport
 from .pages import PageReader
 from .sources import SimpleIndex, Source
@@ -135,7 +134,7 @@ class OwnIndexes:
     ) -> None:
         self._data, self._host, self._ranges = data, host, ranges
         # One try and short time-outs: what has an answer without these must not wait for them.
-        transport = Transport(connect=3.0, read=10.0, tries=1, cert=default_index().cert)
+        transport = Transport(connect=3.0, read=10.0, tries=1)
         self._pages = PageReader(transport, Cache(), options)
         self._opened: dict[str, OwnIndex] = {}  # by URL
 

@@ -143,7 +143,7 @@ def with_built_wheels(lock: Lock, python: str | None, folder: str, options: Inde
         elif sdist.url.startswith("file:") and not is_in_bundle(sdist.url):
             archive = file_url_to_path(sdist.url)
         elif builder.kept_wheel(sdist, place) is None and not os.path.exists(archive):
-            with Transport(cert=default.cert) as transport:
+            with Transport() as transport:
                 fetch(sdist, archive, transport, offline=options.offline)
         dependents = [other.wheel.name for other in lock.pins if sdist.name in other.dependencies]
         dependent = " and ".join(dependents) or "the request"
