@@ -38,7 +38,7 @@ class Asked(MultiIndex):
 def readers(transport=None, cache=None, **options):
     transport, cache = transport or Transport(), cache or Cache()
     asked = IndexOptions(**options)
-    builder = SourceBuilder(sys.executable, asked, None, cache.folder, lambda _: False)
+    builder = SourceBuilder(sys.executable, asked, lambda _: False)
     return PageReader(transport, cache, asked), FileReader(transport, cache, asked, builder)
 
 

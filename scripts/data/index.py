@@ -61,7 +61,7 @@ class DefaultIndex:
         default, cached, options = default_index(), Cache(), IndexOptions(refresh=True)
         self.transport = Transport()
         self.pages = open_index(default.url, PageReader(self.transport, cached, options))
-        builder = SourceBuilder(sys.executable, options, default, cached.folder, lambda _: False)
+        builder = SourceBuilder(sys.executable, options, lambda _: False)
         self.reader = FileReader(self.transport, cached, options, builder)
 
     def wheels(self, name: str) -> list[Wheel]:

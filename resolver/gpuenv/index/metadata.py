@@ -298,9 +298,8 @@ class FileReader:
 
     def _read_tree(self, name: str, url: str) -> Wheel:
         """Return what stands for a source tree: a source distribution with its name and version."""
-        cache, offline = self._cache.folder, self._options.offline
-        url = source_trees.locked(url, cache, offline=offline)
-        folder = source_trees.folder_of(url, cache, offline=offline)
+        url = source_trees.locked(url, offline=self._options.offline)
+        folder = source_trees.folder_of(url, offline=self._options.offline)
         tree = Wheel(
             name=name,
             version="",

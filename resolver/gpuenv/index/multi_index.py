@@ -376,7 +376,7 @@ def open_indexes(
     names = own_packages or {}
     others = tuple(url for url in options.extra_index_urls if url not in names)
     of_builds = options.replace(extra_index_urls=others)  # a framework's index has no build tools
-    builder = SourceBuilder(python, of_builds, default, stored.folder, may_build)
+    builder = SourceBuilder(python, of_builds, may_build)
     default_source, extra = None, []
     shipped_extra: dict[str, list[str]] = {}
     if not options.no_index:

@@ -41,7 +41,8 @@ from ..prefix import interpreter_of, sites
 from ..requirements.source_urls import is_editable
 from ..requirements.target import identify
 from ..requirements.versions import contains, normalize_name, parse_requirement
-from .default_index import DefaultIndex
+from .cache import cache_folder
+from .default_index import default_index
 
 TIME_LIMIT = 1800.0  # seconds; GPUENV_BUILD_TIMEOUT changes it
 COMPILING = 8  # times as long may a build beside an environment take: flash-attn takes hours
@@ -113,9 +114,7 @@ class SourceBuilder:
     Args:
         python: the interpreter to build for, or what it must be. Where no such one is here,
             that of gpuenv tells the metadata, as in uv; it builds no wheel for another one.
-        options: where build requirements come from.
-        default: the index for what the options do not name.
-        folder: the folder of the cache, which keeps the wheels.
+        options: where build requirements come from; the default index has what they do not name.
         may_build: whether a package may be built. A changed request that a refusal tries builds no
             more than the user's own.
     """
@@ -124,12 +123,9 @@ class SourceBuilder:
         self,
         python: str | Python,
         options: IndexOptions,
-        default: DefaultIndex,
-        folder: str,
         may_build: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        self._wanted, self._options = python, options
-        self._default, self._folder, self.may_build = default, folder, may_build
+        self._wanted, self._options, self.may_build = python, options, may_build
         self._failures: dict[str, list[BuildFailedError]] = {}  # by package
 
     @cached_property
@@ -216,7 +212,8 @@ class SourceBuilder:
     def _place(self, sdist: Wheel, beside: Beside | None) -> str:
         key = self.key_of(sdist.name).replace(" ", "-")
         key += f"-{beside.label}" if beside is not None else ""
-        return os.path.join(self._folder, "builds", "wheels", sdist.sha256 or "folders", key)
+        place = sdist.sha256 or "folders"
+        return os.path.join(cache_folder(), "builds", "wheels", place, key)
 
     def _build(
         self,
@@ -239,7 +236,7 @@ class SourceBuilder:
         warnings.filterwarnings("ignore", category=BuildBackendWarning)
         release = f"{sdist.name} {sdist.version}".strip() or "the project"
         limit = _time_limit() * (COMPILING if beside is not None else 1)
-        with _slots, _BuildFolder(self._folder, limit) as folder:
+        with _slots, _BuildFolder(limit) as folder:
             activity.current.announce(f"building {product} of {release}: {why}")
             try:
                 source = unpack(archive, folder.path("source"))
@@ -302,16 +299,16 @@ class SourceBuilder:
 
         In the arguments of a process, everybody could read credentials.
         """
-        options = self._options
+        options, default = self._options, default_index()
         links = [os.path.abspath(link) for link in options.find_links if os.path.exists(link)]
         links += [link for link in options.find_links if not os.path.exists(link)]
         settings = {
-            "UV_DEFAULT_INDEX": options.index_url or self._default.url,
+            "UV_DEFAULT_INDEX": options.index_url or default.url,
             "UV_INDEX": " ".join(options.extra_index_urls),
             "UV_FIND_LINKS": ",".join(links),
             "PIP_EXTRA_INDEX_URL": " ".join(options.extra_index_urls),
             "PIP_FIND_LINKS": " ".join(links),
-            "SSL_CERT_FILE": self._default.cert or "",
+            "SSL_CERT_FILE": default.cert or "",
         }
         if options.index_url:
             settings["PIP_INDEX_URL"] = options.index_url
@@ -523,8 +520,8 @@ def _toolkit_of_wheels(folders: Sequence[str]) -> dict[str, str]:
 class _BuildFolder:
     """The folder of one build, and the process group of what runs in it."""
 
-    def __init__(self, cache: str, limit: float) -> None:
-        self._root = os.path.join(cache, "builds", "running", os.urandom(8).hex())
+    def __init__(self, limit: float) -> None:
+        self._root = os.path.join(cache_folder(), "builds", "running", os.urandom(8).hex())
         self._log = self.path("output.txt")
         self._deadline = time.monotonic() + limit
         self._timed_out = ""

@@ -17,6 +17,7 @@ from urllib.parse import unquote
 from ..errors import InputError, OfflineError, PackageIndexError
 from ..requirements.source_urls import read_commit
 from ..serialize import read_input
+from .cache import cache_folder
 from .urls import file_url_to_path, path_to_file_url, redact_url
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -32,7 +33,7 @@ def absolute(url: str, folder: str) -> str:
     return path_to_file_url(path) + (f"#{fragment}" if fragment else "")
 
 
-def locked(url: str, cache: str, *, offline: bool) -> str:
+def locked(url: str, *, offline: bool) -> str:
     """Return the URL of a tree with the commit of what was asked for.
 
     Raises:
@@ -60,12 +61,12 @@ def locked(url: str, cache: str, *, offline: bool) -> str:
         if ref in refs:
             return str(asked.replace(commit=refs[ref], revision=asked.commit))
     # It may be the beginning of the id of a commit.
-    place = folder_of(str(asked.replace(subdirectory="")), cache)
+    place = folder_of(str(asked.replace(subdirectory="")))
     commit = _git(["-C", place, "rev-parse", "HEAD"], subject).strip()
     return str(asked.replace(commit=commit, revision=asked.commit))
 
 
-def folder_of(url: str, cache: str, *, offline: bool = False) -> str:
+def folder_of(url: str, *, offline: bool = False) -> str:
     """Return the folder of a tree; a commit is fetched into the cache.
 
     Raises:
@@ -77,7 +78,7 @@ def folder_of(url: str, cache: str, *, offline: bool = False) -> str:
         return file_url_to_path(url.partition("#")[0])
     commit = read_commit(url)
     key = hashlib.sha256(f"{commit.url}@{commit.commit}".encode()).hexdigest()
-    above, subject = os.path.join(cache, "git"), redact_url(commit.url)
+    above, subject = os.path.join(cache_folder(), "git"), redact_url(commit.url)
     place = os.path.join(above, key)
     if not os.path.isdir(place):
         if offline:

@@ -62,7 +62,7 @@ def label(lock: Lock, pin: Pin, prefix: str) -> str:
         pin: the package.
         prefix: the environment, which has the framework if the part of the lock has not.
     """
-    own = project_digest(folder_of(pin.wheel.url, "")) if is_editable(pin.wheel) else ""
+    own = project_digest(folder_of(pin.wheel.url)) if is_editable(pin.wheel) else ""
     name = built_with(pin)
     if not name:
         return own

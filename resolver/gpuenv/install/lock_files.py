@@ -8,8 +8,6 @@ import sys
 
 from .. import activity
 from ..errors import InputError, InstallError, PackageIndexError
-from ..index.cache import Cache
-from ..index.default_index import default_index
 from ..index.http import OK, PARTIAL, Transport
 from ..index.source_builds import BuildFailedError, SourceBuilder
 from ..index.source_trees import folder_of
@@ -118,11 +116,10 @@ def with_built_wheels(lock: Lock, python: str | None, folder: str, options: Inde
     """
     if not any(pin.wheel.is_sdist for pin in lock.pins):
         return lock
-    default = default_index()
     wanted = python or required_python(lock) or sys.executable
     settings = dict.fromkeys(row for pin in lock.pins for row in pin.build_settings)
     options = options.replace(build_settings=(*options.build_settings, *settings))
-    builder = SourceBuilder(wanted, options, default, Cache().folder)
+    builder = SourceBuilder(wanted, options)
     pins = []
     for pin in lock.pins:
         sdist = pin.wheel
@@ -139,7 +136,7 @@ def with_built_wheels(lock: Lock, python: str | None, folder: str, options: Inde
         place = beside(lock, pin, prefix_of(python)) if package and python else None
         archive = os.path.join(folder, sdist.filename)
         if is_tree(sdist.url):
-            archive = folder_of(sdist.url, Cache().folder, offline=options.offline)
+            archive = folder_of(sdist.url, offline=options.offline)
         elif sdist.url.startswith("file:") and not is_in_bundle(sdist.url):
             archive = file_url_to_path(sdist.url)
         elif builder.kept_wheel(sdist, place) is None and not os.path.exists(archive):

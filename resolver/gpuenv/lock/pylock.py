@@ -215,7 +215,7 @@ def _tree(pin: Pin, folder: str | None) -> dict[str, object]:
             "subdirectory": commit.subdirectory,
         }
         return {"vcs": {key: text for key, text in vcs.items() if text}, **tool}
-    path = folder_of(wheel.url, "")
+    path = folder_of(wheel.url)
     if folder is not None:
         path = os.path.relpath(path, folder or ".")
     editable = {"editable": True} if is_editable(wheel) else {}
