@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO
 
 from .errors import InputError
@@ -54,11 +54,28 @@ def write_all(files: Mapping[str, bytes]) -> None:
     Raises:
         OSError: as the system reports it.
     """
-    temporaries: dict[str, str] = {}
+    with replace_files(*files) as opened:
+        for file, data in zip(opened, files.values(), strict=True):
+            file.write(data)
+
+
+@contextlib.contextmanager
+def replace_files(*paths: str) -> Iterator[Sequence[IO[bytes]]]:
+    """Yield a new file for each path, which replaces the file there when the block ends.
+
+    No file is replaced if an exception leaves the block, or before all are written.
+
+    Raises:
+        OSError: as the system reports it.
+    """
+    temporaries = {path: _temporary_path(path) for path in paths}
     try:
-        for path, data in files.items():
-            temporaries[path] = _temporary_path(path)
-            _write_new(temporaries[path], data)
+        with contextlib.ExitStack() as stack:
+            opened = [stack.enter_context(open(name, "x+b")) for name in temporaries.values()]
+            yield opened
+            for file in opened:
+                file.flush()
+                os.fsync(file.fileno())
         # A single rename is atomic by itself.
         with _deferred_signals() if len(temporaries) > 1 else contextlib.nullcontext():
             _rename_all(temporaries)
@@ -66,26 +83,6 @@ def write_all(files: Mapping[str, bytes]) -> None:
         for temporary in temporaries.values():
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
-        raise
-
-
-@contextlib.contextmanager
-def replace_file(path: str) -> Iterator[IO[bytes]]:
-    """Yield a new file that replaces the file at `path` if no exception leaves the block.
-
-    Raises:
-        OSError: as the system reports it.
-    """
-    temporary = _temporary_path(path)
-    try:
-        with open(temporary, "x+b") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
         raise
 
 
@@ -112,13 +109,6 @@ def _rename_all(temporaries: Mapping[str, str]) -> None:
             if path in new:
                 os.unlink(path)
         raise
-
-
-def _write_new(path: str, data: bytes) -> None:
-    with open(path, "xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _remove_leftovers(path: str) -> None:

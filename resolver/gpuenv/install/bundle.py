@@ -34,7 +34,7 @@ import msgspec
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..atomic_write import replace_file
+from ..atomic_write import replace_files
 from ..errors import InputError
 from ..index.urls import file_url_to_path, path_to_file_url
 from ..interpreters import find_pip, find_target
@@ -174,7 +174,7 @@ def write_bundle(
     """
     table: Table = {}
     program = _program_files(lock, data, folder)
-    with replace_file(path) as bundle:
+    with replace_files(path) as (bundle,):
         for name in wheels:
             offset = bundle.tell()
             with open(wheels[name], "rb") as source:

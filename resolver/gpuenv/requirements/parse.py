@@ -14,7 +14,7 @@ from packaging.markers import UndefinedEnvironmentName
 from packaging.requirements import Requirement
 
 from ..errors import InputError
-from ..model import EVERY_PACKAGE, Value
+from ..model import EVERY_PACKAGE, IndexOptions
 from ..serialize import parse_toml, read_input
 from .target import SDIST_SUFFIXES, identify
 from .versions import LONGEST_REQUIREMENT, corrected_requirement, normalize_name
@@ -35,8 +35,8 @@ _VCS = ("git", "hg", "svn", "bzr")
 _GIT = ("git+https", "git+http", "git+ssh", "git+file", "git+git")
 
 
-class RequirementSet(Value):
-    """What requirement files or a project ask for, as model.Request and IndexOptions take it.
+class RequirementSet(IndexOptions):
+    """What requirement files or a project ask for, and where it may come from.
 
     Attributes:
         requirements: PEP 508 texts.
@@ -44,8 +44,7 @@ class RequirementSet(Value):
         overrides: PEP 508 texts (see Overrides).
         hashes: (normalized name, its allowed sha256s).
         require_hashes: whether pip's hash-checking mode is on.
-        package_indexes, merge_indexes, known_metadata: as in IndexOptions.
-        build_settings, exclude_newer_of: the same.
+        pre, no_build, no_binary: as in Request.
         origins: (text, "FILE:LINE") of each requirement and of --index-url.
     """
 
@@ -54,19 +53,9 @@ class RequirementSet(Value):
     overrides: tuple[str, ...] = ()
     hashes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     require_hashes: bool = False
-    index_url: str | None = None
-    extra_index_urls: tuple[str, ...] = ()
-    find_links: tuple[str, ...] = ()
-    no_index: bool = False
     pre: bool = False
     no_build: tuple[str, ...] = ()
     no_binary: tuple[str, ...] = ()
-    exclude_newer: str | None = None
-    exclude_newer_of: tuple[str, ...] = ()
-    package_indexes: tuple[str, ...] = ()
-    merge_indexes: bool = False
-    known_metadata: tuple[str, ...] = ()
-    build_settings: tuple[str, ...] = ()
     requires_python: str | None = None
     origins: tuple[tuple[str, str], ...] = ()
 
