@@ -11,6 +11,7 @@ from gpuenv import api
 from gpuenv.model import Choice, IndexOptions, Lock, Needs, Request, parse_release
 from gpuenv.serialize import to_plain
 from gpuenv_fleet.classes import classify
+from gpuenv_fleet.documents import Collection
 from gpuenv_fleet.solve import Solver, fewest_groups, serves, solve_fleet
 from hosts import host_of
 from tables import data_file, each
@@ -38,7 +39,7 @@ def fleet(*hosts):
     answers = []
     for number, (count, host) in enumerate(hosts):
         answers += [(f"h{number}n{i}", to_plain(host)) for i in range(count)]
-    return classify(answers).classes
+    return classify(Collection(answers=answers)).classes
 
 
 class Builds(Solver):

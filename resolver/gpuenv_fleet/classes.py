@@ -24,7 +24,7 @@ from gpuenv import (
 )
 from gpuenv.commands import show_pair
 
-from .documents import Answer, Collection, Document
+from .documents import Collection, Document
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +43,12 @@ class HostClass:
 class Classes:
     """The classes of a fleet, the largest first, and what is not known of the other hosts."""
 
+    collection: Collection
     classes: tuple[HostClass, ...]
     unknown: Mapping[str, str]
 
 
-def classify(answers: Iterable[Answer]) -> Classes:
+def classify(collection: Collection) -> Classes:
     """Group the hosts of documents.
 
     Raises:
@@ -56,7 +57,7 @@ def classify(answers: Iterable[Answer]) -> Classes:
     groups: dict[tuple[object, ...], tuple[Host, list[str]]] = {}
     unknown: dict[str, str] = {}
     seen: set[str] = set()
-    for node, document in answers:
+    for node, document in collection.answers:
         if node in seen:
             raise InputError(f"{node}: has two documents", hint="keep the newer one")
         seen.add(node)
@@ -92,7 +93,7 @@ def classify(answers: Iterable[Answer]) -> Classes:
         )
         classes.append(HostClass(host=representative, nodes=tuple(sorted(nodes))))
     classes.sort(key=lambda host_class: (-len(host_class.nodes), host_class.nodes))
-    return Classes(classes=tuple(classes), unknown=unknown)
+    return Classes(collection=collection, classes=tuple(classes), unknown=unknown)
 
 
 def _read_host(node: str, document: Document) -> Host:
@@ -140,8 +141,9 @@ def distinct_gpus(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
 # ---- documents -----------------------------------------------------------------------------------
 
 
-def fleet_json(kind: str, collection: Collection, classes: Classes) -> dict[str, Any]:
+def fleet_json(kind: str, classes: Classes) -> dict[str, Any]:
     """Return what the JSON documents of all commands have."""
+    collection = classes.collection
     answered = sum(len(host_class.nodes) for host_class in classes.classes) + len(classes.unknown)
     return {
         "kind": kind,

@@ -94,10 +94,10 @@ class Detect(Command):
 
     def run(self, arguments: Namespace) -> int:
         """Describe the nodes. Return 1 if a node gave no answer."""
-        collection, grouped = _classify(arguments, ["detect", "--json"])
-        document = classes.fleet_json("fleet-detect", collection, grouped)
+        grouped = _classify(arguments, ["detect", "--json"])
+        document = classes.fleet_json("fleet-detect", grouped)
         _print(document, text.detect_lines)
-        return 1 if collection.silent else 0
+        return 1 if grouped.collection.silent else 0
 
 
 class Solve(Command):
@@ -134,13 +134,13 @@ class Solve(Command):
                 parse_release(release)
             except ValueError as error:
                 raise InputError(f"--what-if: {error}") from None
-        collection, grouped = _classify(arguments, ["detect", "--json"])
+        grouped = _classify(arguments, ["detect", "--json"])
         if not grouped.classes:
             raise InputError("no node can be assessed", hint="gpuenv fleet detect says why")
         request, options, _ = read_request(arguments, lambda: grouped.classes[0].host)
         solver = solve.Solver(request, options)
         plans, solution = solve.solve_fleet(grouped.classes, solver, arguments.what_if or None)
-        document = {**classes.fleet_json("fleet-solve", collection, grouped), **solution}
+        document = {**classes.fleet_json("fleet-solve", grouped), **solution}
         if arguments.write_profiles is not None:
             by_count = {len(plan.groups): plan for plan in plans if plan.groups}
             if not by_count:
@@ -155,7 +155,7 @@ class Solve(Command):
         _print(document, text.solve_lines)
         if document["unsolved"]:
             return NoSolutionError.exit_status
-        return 1 if collection.silent else 0
+        return 1 if grouped.collection.silent else 0
 
 
 class Verify(Command):
@@ -190,9 +190,9 @@ class Verify(Command):
         if arguments.no_device:
             command.append("--no-device")
         earlier = dict(documents.read_documents(arguments.since)) if arguments.since else {}
-        collection, grouped = _classify(arguments, command, keep=True)
-        document = classes.fleet_json("fleet-verify", collection, grouped)
-        document |= verify.verify_fleet(collection, grouped, earlier)
+        grouped = _classify(arguments, command, keep=True)
+        document = classes.fleet_json("fleet-verify", grouped)
+        document |= verify.verify_fleet(grouped, earlier)
         _print(document, text.verify_lines)
         return 0 if document["ok"] else 1
 
@@ -229,7 +229,7 @@ def _print(document: Document, lines: Callable[[Document], Sequence[str]]) -> No
 
 def _classify(
     arguments: Namespace, command: Sequence[str], *, keep: bool = False
-) -> tuple[Collection, classes.Classes]:
+) -> classes.Classes:
     """Read or collect the documents of the nodes, and group their hosts.
 
     Documents of files are read one after another, so that a large fleet does not fill the memory.
@@ -245,19 +245,17 @@ def _classify(
     if arguments.resume and not arguments.output:
         raise InputError("--resume: needs the folder of the earlier run", hint="name it: -o DIR")
     if not arguments.source:
-        collection = _collect(arguments, command)
-        return collection, classes.classify(collection.answers)
+        return classes.classify(_collect(arguments, command))
     flags = {"--nodes": arguments.nodes, "--output": arguments.output}
     flags["arguments after --"] = arguments.command_line
     for name, value in flags.items():
         if value:
             raise InputError(f"{name}: is for --launcher, and --from starts nothing")
     answers = documents.read_documents(arguments.source)
-    collection = Collection(answers=list(answers) if keep else answers)
-    grouped = classes.classify(collection.answers)
+    grouped = classes.classify(Collection(answers=list(answers) if keep else answers))
     if not (grouped.classes or grouped.unknown):
         raise InputError(f"--from {arguments.source}: has no document of a node")
-    return collection, grouped
+    return grouped
 
 
 def _collect(arguments: Namespace, command: Sequence[str]) -> Collection:

@@ -15,7 +15,7 @@ from typing import Any
 from gpuenv import InputError
 
 from .classes import Classes
-from .documents import Collection, Document
+from .documents import Document
 
 MISSING = "(missing)"
 # A time is an outlier if it is slow by the modified z-score of Iglewicz and Hoaglin (1993), and by
@@ -29,14 +29,11 @@ LEAST_NODES = 5
 Outlier = dict[str, Any]
 
 
-def verify_fleet(
-    collection: Collection, classes: Classes, earlier: Mapping[str, Document]
-) -> dict[str, Any]:
+def verify_fleet(classes: Classes, earlier: Mapping[str, Document]) -> dict[str, Any]:
     """Compare the verifications of the nodes.
 
     Args:
-        collection: documents of `gpuenv verify --json`.
-        classes: the classes of their hosts.
+        classes: the documents of `gpuenv verify --json`, and the classes of their hosts.
         earlier: the documents of the last run, by node.
 
     Returns:
@@ -47,7 +44,7 @@ def verify_fleet(
     Raises:
         InputError: a document is not one of `gpuenv verify --json`.
     """
-    documents = dict(collection.answers)
+    documents = dict(classes.collection.answers)
     failures, results = [], []
     for node, document in documents.items():
         checks, ok = _checks(node, document), document.get("ok") is True
@@ -68,7 +65,7 @@ def verify_fleet(
     # A slow check alone does not speak against a node.
     differs = any(outlier["what"] != "time" for outlier in outliers)
     return {
-        "ok": not (failures or differs or collection.silent),
+        "ok": not (failures or differs or classes.collection.silent),
         "passed": len(documents.keys() - {failure["node"] for failure in failures}),
         "failures": failures,
         "outliers": outliers,

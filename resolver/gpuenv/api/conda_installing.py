@@ -6,7 +6,7 @@ import os
 import shutil
 
 from ..errors import InputError, NotVerifiedError
-from ..install import conda as installer
+from ..install import conda as conda_installer
 from ..install import conda_changes, conda_history, conda_prefix, installers
 from ..install import wheels as wheel_installer
 from ..install.wheels import Approve, Progress, Prove
@@ -23,12 +23,13 @@ def sync(
     beside: Lock | None,
     *,
     exact: bool | None = None,
-    installer_name: str = "auto",
+    installer: str = "auto",
     approve: Approve | None = None,
     prove: Prove | None = None,
     progress: Progress | None = None,
+    **_: object,
 ) -> str:
-    """Install a lock whose files have hashes and that fits; see `environments.sync`.
+    """Install a lock whose files have hashes and that fits; see `installing.sync`.
 
     The environment is changed in place: it is verified after the change.
 
@@ -36,16 +37,13 @@ def sync(
         lock: the lock.
         target: the environment.
         beside: the lock of the wheels, with the places to take the files from.
-        exact: as in `environments.sync`.
-        installer_name: the installer of the wheels.
-        approve: as in `environments.sync`.
-        prove: as in `environments.sync`.
-        progress: as in `environments.sync`.
+        exact, installer, approve, prove, progress: as in `installing.sync`. What else it takes is
+            for wheels only.
     """
     leaving = _leaving_wheels(lock, target, exact=exact)
     if beside is not None or leaving:
-        installers.find_installer(installer_name)  # or an error
-    new = installer.check(target)
+        installers.find_installer(installer)  # or an error
+    new = conda_installer.check(target)
     before = None if new else conda_history.read_state(target)
     requested = _requested_specs(lock)
     planned = changes(lock, target, exact=exact)
@@ -57,7 +55,7 @@ def sync(
             lock.replace(pins=()),
             interpreter_of(target),
             remove=leaving,
-            installer=installer_name,
+            installer=installer,
             progress=progress,
         )
     target = os.path.abspath(target)
@@ -65,14 +63,14 @@ def sync(
     if progress is not None:
         progress(f"installing {len(lock.pins)} conda packages into {target}")
     try:
-        installer.install(lock.pins, target, removed, requested)
+        conda_installer.install(lock.pins, target, removed, requested)
         python = find_interpreter(target) or ""
         conda_history.record(target, requested)
         if beside is not None:
             wheel_installer.add(
                 beside,
                 python,
-                installer=installer_name,
+                installer=installer,
                 progress=progress,
                 tolerated=compatibility_data().tolerated,
             )
@@ -93,7 +91,7 @@ def sync(
 
 def changes(lock: Lock, target: str, *, exact: bool | None) -> EnvironmentChanges:
     """Return what `sync` would change."""
-    installer.check(target)
+    conda_installer.check(target)
     return conda_changes.plan_changes(
         lock,
         target,
@@ -116,7 +114,7 @@ def _leaving_wheels(lock: Lock, target: str, *, exact: bool | None) -> tuple[str
 
 def rollback(target: str, *, progress: Progress | None = None) -> None:
     """Return to the packages before the last sync. Only packages that it changed change back."""
-    installer.check(target)
+    conda_installer.check(target)
     now = conda_history.read_state(target)
     previous = conda_history.previous_state(target)
     pins = []
@@ -133,7 +131,7 @@ def rollback(target: str, *, progress: Progress | None = None) -> None:
         progress(f"installing {len(pins)} conda packages again, removing {len(removed)}")
     requested = tuple(previous.specs.values())
     withdrawn = sorted(now.specs.keys() - previous.specs.keys())
-    installer.install(pins, target, removed, requested, withdrawn)
+    conda_installer.install(pins, target, removed, requested, withdrawn)
     conda_history.record(target, requested, withdrawn)
     conda_history.remember_state(target, now)
     conda_history.record_lock(target, previous.lock)

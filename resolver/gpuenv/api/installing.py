@@ -226,16 +226,7 @@ def sync(
         )
     lock = conda.with_hashes(lock)
     require_fit(lock, host)
-    return conda_installing.sync(
-        lock,
-        target,
-        (files or lock).wheels,
-        exact=how.get("exact"),
-        installer_name=how.get("installer", "auto"),
-        approve=how.get("approve"),
-        prove=how.get("prove"),
-        progress=how.get("progress"),
-    )
+    return conda_installing.sync(lock, target, (files or lock).wheels, **how)
 
 
 def changes(
