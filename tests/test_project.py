@@ -16,6 +16,7 @@ from gpuenv.detect.host import write_host
 from gpuenv.errors import TamperedError
 from gpuenv.lock import pylock
 from gpuenv.lock.host_fit import fit
+from gpuenv.project.profiles import host_of
 from index_server import IndexServer
 from processes import program, run_program
 from small_wheels import replace_in, write_files
@@ -125,7 +126,7 @@ def test_each_profile_gets_the_build_of_its_host(locked):
     project = gpuenv.read_project(str(locked))
     for profile in project.profiles:
         lock = locks[profile.filename]
-        host = api.profile_host(profile)
+        host = host_of(profile, api.compatibility_data())
         assert fit(lock, host) == ()
         doubts = gpuenv.reasons_against(
             [(pin.wheel.name, pin.wheel.version) for pin in lock.pins], host

@@ -44,16 +44,6 @@ class LockedProfile(Value):
     plan: Plan
 
 
-class LockedProject(Value):
-    """The new locks of profiles.
-
-    `shared` are the frameworks of which profiles have, or would have, different versions.
-    """
-
-    profiles: tuple[LockedProfile, ...]
-    shared: tuple[SharedVersion, ...]
-
-
 class ProjectState(Value):
     """The profiles of a project, whether their locks are up to date, and the locks by path."""
 
@@ -68,7 +58,6 @@ class FittingLock(Value):
     `profiles` are all whose locks fit, the best first; `state` is that of the best.
     """
 
-    project: Project
     profiles: tuple[Profile, ...]
     state: State
     lock: Lock
@@ -88,26 +77,16 @@ def has_profiles(folder: str = "") -> bool:
     return os.path.isfile(path) and read.has_table(read_toml(path))
 
 
-def uninstalled_project(prefix: str, folder: str = "") -> str:
-    """Return the name of the project in a folder, if it can be built and is not installed.
+def uninstalled_project(prefix: str) -> str:
+    """Return the name of the project in the working folder, if an environment does not have it.
 
-    Args:
-        prefix: the environment that may have it.
-        folder: the folder, "" for the working folder.
-
-    Returns:
-        The name; "" if the environment has it, or if it is no package, as for uv.
+    "" if the environment has it, or if it is no package, as for uv.
     """
-    document = read_toml(os.path.join(folder, read.FILE))
+    document = read_toml(read.FILE)
     is_package = document.get("tool", {}).get("uv", {}).get("package", "build-system" in document)
     name = normalize_name(document.get("project", {}).get("name", ""))
     is_installed = any(importlib.metadata.distributions(name=name, path=sites(prefix)))
     return name if is_package and not is_installed else ""
-
-
-def profile_host(profile: Profile) -> Host:
-    """Return the host that a profile describes. It holds no fact of this machine."""
-    return profiles.host_of(profile, compatibility_data())
 
 
 def profile_of(lock: Lock, path: str) -> Profile | None:
@@ -268,11 +247,6 @@ def begin_project(
 # ---- lock ----------------------------------------------------------------------------------------
 
 
-def _lock_of(profile: Profile, plan: Plan) -> Lock:
-    lock = environments.lock(plan)
-    return lock.replace(inputs=(*lock.inputs, *profiles.inputs(profile)))
-
-
 def lock_profiles(
     folder: str,
     names: Sequence[str],
@@ -280,7 +254,7 @@ def lock_profiles(
     upgrade: Sequence[str] | None,
     options: IndexOptions | None,
     warn: Callable[[str], None],
-) -> LockedProject:
+) -> tuple[list[LockedProfile], tuple[SharedVersion, ...]]:
     """Solve for several profiles; nothing is written. An error names the profile that it is about.
 
     All profiles of the project get one version of each framework, unless a profile says otherwise
@@ -292,6 +266,10 @@ def lock_profiles(
         upgrade: the packages whose pins are not kept; () keeps none, None keeps all.
         options: where packages may come from beside the indexes of the profiles.
         warn: is called with a line for each lock whose pins cannot be kept.
+
+    Returns:
+        (the profiles with their new locks, the frameworks of which profiles have, or would have,
+        different versions).
 
     Raises:
         InputError: an unknown profile or package, or a folder that cannot be written.
@@ -325,7 +303,7 @@ def lock_profiles(
             request = profiles.with_earlier(request, earlier, upgrade)
         try:
             changed = with_versions(request, versions, compatibility_data())
-            host = profile_host(profile)
+            host = profiles.host_of(profile, compatibility_data())
             plan = environments.solve(changed, host, places, changes=not versions)
         except GpuEnvError as error:
             if isinstance(error, NoSolutionError):
@@ -347,17 +325,14 @@ def lock_profiles(
         solve,
         known_versions,
     )
-    locked = [
-        LockedProfile(
-            profile=profile,
-            path=project.lock_path(profile),
-            old=old[profile.name],
-            new=_lock_of(profile, plans[profile.name]),
-            plan=plans[profile.name],
-        )
-        for profile in selected
-    ]
-    return LockedProject(profiles=tuple(locked), shared=shared)
+    locked = []
+    for profile in selected:
+        plan = plans[profile.name]
+        new = environments.lock(plan)
+        new = new.replace(inputs=(*new.inputs, *profiles.inputs(profile)))
+        path, earlier = project.lock_path(profile), old[profile.name]
+        locked.append(LockedProfile(profile=profile, path=path, old=earlier, new=new, plan=plan))
+    return locked, shared
 
 
 def _require_pins(names: Sequence[str], project: Project, locks: Sequence[Lock | None]) -> None:
@@ -460,7 +435,6 @@ def fitting_lock(of_project: ProjectState, host: Host, target: str = "") -> Fitt
         )
     best = fitting[0]
     return FittingLock(
-        project=project,
         profiles=fitting,
         state=states[best.name],
         lock=of_project.locks[states[best.name].path],

@@ -7,7 +7,7 @@ A command is a class (`parser.Command`): a table of its arguments, and `run(argu
     network, an index, an installer or the operating system failed; 130 interrupted
 
 `flags` has the arguments that commands share, `requests` reads the host and the request that they
-describe, `output` prints. `hook` is `gpuenv verify --hook`, `bundle` is `gpuenv verify --bundle`.
+describe, `state` finds the environment and the lock, `output` prints.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ GROUPS = {
         "pip": "pip:Pip",
     },
     "Projects and clusters": {
-        "status": "status:Status",
+        "status": "state:Status",
         "init": "projects:Init",
         "add": "projects:Add",
         "remove": "projects:Remove",

@@ -344,7 +344,7 @@ def _lock_and_host(arguments: Namespace) -> tuple[Lock, Host]:
         project = api.project_state() if arguments.dry_run else locked_project(arguments)
         fitting = api.fitting_lock(project, host, arguments.target)
         require_fresh(fitting.state, arguments)
-        lines = locks.chosen_lines(fitting.project, fitting.profiles, fitting.state)
+        lines = locks.chosen_lines(project.project, fitting.profiles, fitting.state)
         print_step("\n".join(lines))
         lock, path, profile = fitting.lock, fitting.state.path, fitting.profiles[0]
     else:

@@ -246,16 +246,16 @@ def _change(arguments: Namespace, *, add: Sequence[str] = (), remove: Sequence[s
 
 def _lock(arguments: Namespace, names: Sequence[str]) -> None:
     """Lock all profiles before the first file is written."""
-    project = api.lock_profiles(
+    profiles, shared = api.lock_profiles(
         arguments.project,
         names,
         upgrade=arguments.upgrade,
         options=read_index_options(arguments),
         warn=lambda line: print_errors([f"gpuenv: {line}"]),
     )
-    statuses = api.write_profile_locks({locked.path: locked.new for locked in project.profiles})
+    statuses = api.write_profile_locks({locked.path: locked.new for locked in profiles})
     documents = []
-    for locked in project.profiles:
+    for locked in profiles:
         path, new, status = locked.path, locked.new, statuses[locked.path]
         changes = compare(locked.old, new)
         documents.append(render.lock_json(path, locked.profile.name, status, new, changes))
@@ -263,11 +263,10 @@ def _lock(arguments: Namespace, names: Sequence[str]) -> None:
             print_report([f"{path}: unchanged, {quantity_text(len(new.pins), 'package')}"])
         else:
             print_report(render.lock_lines(path, locked.old, new, changes, locked.plan))
-    shared = render.shared_versions_json(project.shared)
-    print_json({"profiles": documents, "frameworks": shared})
-    if "written" in statuses.values() and project.shared:
-        print_report(render.shared_versions_lines(project.shared, only_some=bool(names)))
-    dates = [locked.plan.index_date for locked in project.profiles if locked.plan.index_date]
+    print_json({"profiles": documents, "frameworks": render.shared_versions_json(shared)})
+    if "written" in statuses.values() and shared:
+        print_report(render.shared_versions_lines(shared, only_some=bool(names)))
+    dates = [locked.plan.index_date for locked in profiles if locked.plan.index_date]
     if dates:
         print_report(index_lines(dates[0]))
 
