@@ -329,7 +329,8 @@ def _lock_and_host(arguments: Namespace) -> tuple[Lock, Host]:
     """
     path = arguments.lock or "pylock.toml"
     of_project = (arguments.extra, arguments.group)
-    if (arguments.lock is not None or not api.has_profiles()) and api.is_tool_lock(path):
+    is_of_project = arguments.lock is None and api.has_profiles()
+    if not is_of_project and api.is_tool_lock(path):
         python = arguments.python
         if python is None and is_venv(arguments.target):
             python = find_interpreter(arguments.target)
@@ -338,7 +339,7 @@ def _lock_and_host(arguments: Namespace) -> tuple[Lock, Host]:
     if any(of_project):
         raise InputError("--extra and --group are for locks of other tools")
     profile: Profile | None
-    if arguments.lock is None and api.has_profiles():
+    if is_of_project:
         of_conda = is_conda(arguments.target)
         host = read_host(arguments, keep_python=False, conda=of_conda)
         project = api.project_state() if arguments.dry_run else locked_project(arguments)
@@ -449,7 +450,7 @@ def _installing(arguments: Namespace, lock: Lock, host: Host, builds: IndexOptio
             changed=changed,
             shown_as="" if lock.conda else target,
         )
-        return print_checks(arguments, checks, doctor_step(target)) == 0
+        return print_checks(arguments, checks, target) == 0
 
     return Installing(
         python=python,
@@ -493,12 +494,7 @@ def report_not_verified(error: NotVerifiedError) -> int:
 # ---- for all commands that use environments ------------------------------------------------------
 
 
-def doctor_step(target: str) -> str:
-    """Return what to type if the environment at the target is not verified."""
-    return f"gpuenv doctor --target {shlex.quote(target)}"
-
-
-def print_checks(arguments: Namespace, checks: Sequence[Check], next_step: str) -> int:
+def print_checks(arguments: Namespace, checks: Sequence[Check], target: str) -> int:
     """Print checks and return the exit status.
 
     One line for each part of the environment; -v prints every check, -q those that did not pass.
@@ -506,14 +502,15 @@ def print_checks(arguments: Namespace, checks: Sequence[Check], next_step: str) 
     Args:
         arguments: the parsed flags.
         checks: the checks.
-        next_step: what to type next if something is not verified.
+        target: the environment, for what to type next if something is not verified.
     """
     is_ok = render_checks.ok(checks)
     print_json(render_checks.checks_json(checks))
-    if arguments.verbose:
-        print_lines(render_checks.check_lines(checks, next_step=next_step))
-    elif not (arguments.quiet and is_ok):
-        print_lines(render_checks.summary_lines(checks, next_step=next_step))
+    lines = render_checks.check_lines if arguments.verbose else render_checks.summary_lines
+    if not is_ok:
+        print_lines([*lines(checks), f"next: gpuenv doctor --target {shlex.quote(target)}"])
+    elif arguments.verbose or not arguments.quiet:
+        print_lines(lines(checks))
     return 0 if is_ok else 1
 
 

@@ -15,7 +15,7 @@ from ..errors import InputError, NotVerifiedError
 from ..model import Check
 from ..render import changes as render
 from ..render import checks as render_checks
-from .environments import doctor_step, exit_on_signals, print_checks, report_not_verified
+from .environments import exit_on_signals, print_checks, report_not_verified
 from .flags import BUILDS, HOST, INSTALLER, OFFLINE
 from .output import print_json, print_report, print_step
 from .parser import Argument, Command, Group, Parser
@@ -200,7 +200,7 @@ class Install(Command):
             made = None if arguments.no_verify else checks
             print_json(render.pip_json(prefix, plan, steps, made, dry=False))
         elif not arguments.no_verify:
-            print_checks(arguments, checks, doctor_step(prefix))
+            print_checks(arguments, checks, prefix)
         if failure is not None:
             return report_not_verified(failure)
         return 0 if arguments.no_verify or render_checks.ok(checks) else 1

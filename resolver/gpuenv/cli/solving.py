@@ -100,9 +100,9 @@ class Solve(Command):
         if arguments.json:
             print_json(plans.solution_json(plan, paths))
         elif paths or arguments.dry_run:
-            step = _sync_command(lock, paths[0], arguments) if paths else ""
-            verbose = arguments.verbose > 0
-            print_report(plans.solution_lines(plan, paths, verbose=verbose, next_step=step))
+            lines = plans.solution_lines(plan, paths, verbose=arguments.verbose > 0)
+            step = [f"next: {_sync_command(lock, path, arguments)}" for path in paths[:1]]
+            print_report([*lines, *step])
         else:
             sys.stdout.write(api.lock_text(lock, form))
         return 0

@@ -212,22 +212,18 @@ class Status(Command):
         host = api.detect(conda=is_about_conda(None))
         project, locked, step = _status_of_project(host)
         state, prefix = _status_of_environment(locked)
-        if not step:
-            step = {
-                "missing": "gpuenv sync" if locked else "gpuenv install FRAMEWORK",
-                "other": "gpuenv sync",
-                "current": "gpuenv run COMMAND",
-                "unknown": "gpuenv verify",
-            }[state]
-        texts = {
-            "missing": "none: no environment is active, and there is no .venv",
-            "other": f"{prefix}: does not have the lock of the project",
-            "current": f"{prefix}: has its lock",
-            "unknown": f"{prefix}: gpuenv has recorded no lock in it",
-        }
-        shown = texts[state]
-        if prefix:
-            shown += f" (Python {venv_version(prefix)})" if is_venv(prefix) else ""
+        shown, next_step = {
+            "missing": (
+                "none: no environment is active, and there is no .venv",
+                "gpuenv sync" if locked else "gpuenv install FRAMEWORK",
+            ),
+            "other": (f"{prefix}: does not have the lock of the project", "gpuenv sync"),
+            "current": (f"{prefix}: has its lock", "gpuenv run COMMAND"),
+            "unknown": (f"{prefix}: gpuenv has recorded no lock in it", "gpuenv verify"),
+        }[state]
+        step = step or next_step
+        if prefix and is_venv(prefix):
+            shown += f" (Python {venv_version(prefix)})"
         gpus = ", ".join(gpu.name for gpu in host.gpus) or "no visible NVIDIA GPU"
         machine = f"{gpus}, driver {host.driver}" if host.driver else gpus
         lines = [

@@ -29,7 +29,6 @@ from ..serialize import to_plain
 from ..verify import probe_tests
 from ..version import __version__
 from .environments import (
-    doctor_step,
     exit_on_signals,
     on_end_signals,
     print_checks,
@@ -134,7 +133,7 @@ class Verify(Command):
         if arguments.json:
             print_json(render_checks.verification_json(checks, host))
             return 0 if render_checks.ok(checks) else 1
-        return print_checks(arguments, checks, doctor_step(arguments.python or arguments.target))
+        return print_checks(arguments, checks, arguments.python or arguments.target)
 
 
 def verify_environment(

@@ -50,13 +50,8 @@ _SEVERITIES: Mapping[str, str] = {"pass": "PASS", "unknown": "WARNING", "fail": 
 # ---- for people ----------------------------------------------------------------------------------
 
 
-def summary_lines(checks: Sequence[Check], *, next_step: str = "") -> list[str]:
-    """Return the verdict, then a line for each part, and every check that did not pass.
-
-    Args:
-        checks: the checks.
-        next_step: what to type next if something is not verified.
-    """
+def summary_lines(checks: Sequence[Check]) -> list[str]:
+    """Return the verdict, then a line for each part, and every check that did not pass."""
     parts: dict[str, list[Check]] = {}
     for check in checks:
         parts.setdefault(PARTS.get(check.name, check.name), []).append(check)
@@ -80,18 +75,13 @@ def summary_lines(checks: Sequence[Check], *, next_step: str = "") -> list[str]:
         for check, name in zip(members, names, strict=True):
             if check.status != "pass":
                 rows.append((check.status, f"  {name}", check.evidence))
-    return [_verdict_line(checks), *_row_lines(rows), *_next_lines(checks, next_step)]
+    return [_verdict_line(checks), *_row_lines(rows)]
 
 
-def check_lines(checks: Sequence[Check], *, next_step: str = "") -> list[str]:
-    """Return a line for each check with its evidence, and then the verdict.
-
-    Args:
-        checks: the checks.
-        next_step: what to type next if something is not verified.
-    """
+def check_lines(checks: Sequence[Check]) -> list[str]:
+    """Return a line for each check with its evidence, and then the verdict."""
     rows = [(check.status, _name(check), check.evidence) for check in checks]
-    return [*_row_lines(rows), _verdict_line(checks), *_next_lines(checks, next_step)]
+    return [*_row_lines(rows), _verdict_line(checks)]
 
 
 def _row_lines(rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
@@ -112,10 +102,6 @@ def _verdict_line(checks: Sequence[Check]) -> Line:
     meaning: Meaning = "good" if ok(checks) else "bad"
     totals = f"{counts['pass']} passed, {counts['fail']} failed, {counts['unknown']} unknown"
     return Line(f"{verdict}: {totals}", meaning, marked=len(verdict))
-
-
-def _next_lines(checks: Sequence[Check], next_step: str) -> list[str]:
-    return [f"next: {next_step}"] if next_step and not ok(checks) else []
 
 
 def _name(check: Check) -> str:

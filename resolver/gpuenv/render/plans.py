@@ -156,22 +156,19 @@ def why_chosen(plan: Plan, name: str) -> str:
     return "the newest that is allowed"
 
 
-def solution_lines(
-    plan: Plan, paths: Sequence[str], *, verbose: bool, next_step: str = ""
-) -> list[str]:
+def solution_lines(plan: Plan, paths: Sequence[str], *, verbose: bool) -> list[str]:
     """Return the lines of a plan, then those of the wheels beside its conda packages.
 
     Args:
         plan: the plan.
         paths: the lock files of both; () if none was written.
         verbose: as in `plan_lines`.
-        next_step: what to type next.
     """
     path, path_beside, *_ = (*paths, None, None)
     lines = plan_lines(plan, path, verbose=verbose)
     if plan.wheels is not None:
         lines += plan_lines(plan.wheels, path_beside, verbose=verbose)
-    return [*lines, f"next: {next_step}"] if next_step else lines
+    return lines
 
 
 def solution_json(plan: Plan, paths: Sequence[str]) -> dict[str, Any]:
