@@ -139,10 +139,10 @@ def read_index_options(arguments: Namespace) -> IndexOptions:
 
 
 def read_solve_request(arguments: Namespace) -> tuple[Request, IndexOptions, Host]:
-    """Read what `gpuenv solve` and `gpuenv install` solve for: wheels or conda packages."""
+    """Read what to solve for: wheels or conda packages."""
     if wants_conda(arguments):
         return read_conda_request(arguments)
-    refuse_conda_flags(arguments)
+    _refuse_conda_flags(arguments)
     check_names(arguments.requirement)
     return read_request(arguments, lambda: read_host(arguments, need_gpu=True))
 
@@ -225,27 +225,27 @@ def _conda_options(
 
 
 def wants_conda(arguments: Namespace) -> bool:
-    """Return whether to solve for a conda environment."""
-    conda_format = arguments.format.startswith("conda-")
-    if conda_format and arguments.backend == "pip":
-        raise InputError(f"--format {arguments.format} needs --backend conda")
-    return conda_format or is_conda_backend(arguments)
+    """Return whether to solve for a conda environment: by --format, or by --backend.
+
+    The backend auto is conda where a conda environment is active.
+    """
+    form = getattr(arguments, "format", "")
+    if form.startswith("conda-"):
+        if arguments.backend == "pip":
+            raise InputError(f"--format {form} needs --backend conda")
+        return True
+    if arguments.backend == "auto":
+        return active_conda_prefix() is not None
+    return bool(arguments.backend == "conda")
 
 
-def refuse_conda_flags(arguments: Namespace) -> None:
+def _refuse_conda_flags(arguments: Namespace) -> None:
     """Raise InputError for a flag of conda where wheels are solved for, other than by "auto"."""
     optional = ("channel", "pip") if arguments.backend == "auto" else arguments.settings
     for name in ("channel", "pip"):
         texts = getattr(arguments, name, ())
         if texts and name not in optional:
             raise InputError(f"--{name} {texts[0]}: is for --backend conda")
-
-
-def is_conda_backend(arguments: Namespace) -> bool:
-    """Return whether --backend is conda, or auto where a conda environment is active."""
-    if arguments.backend == "auto":
-        return active_conda_prefix() is not None
-    return bool(arguments.backend == "conda")
 
 
 def read_request(

@@ -26,18 +26,14 @@ from .output import print_errors, print_json, print_lines, print_report, print_r
 from .parser import Argument, Command, output_file
 from .requests import (
     active_conda_prefix,
-    check_names,
     describe_from,
     is_about_conda,
-    is_conda_backend,
-    read_conda_request,
     read_host,
     read_index_options,
     read_output,
     read_repair_request,
     read_request,
     read_solve_request,
-    refuse_conda_flags,
 )
 
 
@@ -176,14 +172,7 @@ class Explain(Command):
 
 
 def _explain_request(arguments: Namespace) -> int:
-    if is_conda_backend(arguments):
-        request, options, host = read_conda_request(arguments)
-    else:
-        refuse_conda_flags(arguments)
-        check_names(arguments.requirement)
-        request, options, host = read_request(
-            arguments, lambda: read_host(arguments, need_gpu=True)
-        )
+    request, options, host = read_solve_request(arguments)
     try:
         plan = api.explain(request, host, options)
     except NoSolutionError as error:
