@@ -34,6 +34,7 @@ from .requests import (
     read_repair_request,
     read_request,
     read_solve_request,
+    used_host_flags,
 )
 
 
@@ -198,8 +199,7 @@ def _explain_lock(arguments: Namespace, path: str) -> int:
     if lock is not None and lock.conda and not lock.inputs:
         lock = None  # only gpuenv writes the channels into a conda lock
     python = arguments.python
-    facts = (arguments.gpu, arguments.driver, python, arguments.platform, arguments.glibc)
-    if lock is not None and not arguments.host and any(facts):
+    if lock is not None and not arguments.host and used_host_flags(arguments):
         host = describe_from(lock.host, arguments, python=python)
     else:
         host = read_host(arguments, conda=api.is_conda_lock(path))

@@ -310,11 +310,11 @@ def write_bundle(
     path: str, checks: Sequence[Check], host: Host, target: str, lock: Lock | None
 ) -> None:
     """Write the report, and replace what is at the path. InputError if it cannot be written."""
-    packages: list[tuple[str, str]] = []
+    packages: Mapping[str, str] = {}
     with suppress(GpuEnvError):
-        packages = list(probe_tests.survey(target, SURVEY_SECONDS).versions.items())
+        packages = probe_tests.survey(target, SURVEY_SECONDS).versions
     variables = redact.variables(os.environ)
-    package_lines = [f"{name} {version}" for name, version in packages]
+    package_lines = [f"{name} {version}" for name, version in packages.items()]
     data: dict[str, Any] = {
         "gpuenv": __version__,
         "data": api.data_version(),
@@ -332,7 +332,7 @@ def write_bundle(
             "choices": lock.choices,
             "needs": lock.needs,
             "data": lock.data,
-            "pins": [f"{pin.wheel.name} {pin.wheel.version}" for pin in lock.pins],
+            "pins": [f"{name} {version}" for name, version in lock.versions.items()],
         }
     verdict = "verified" if render_checks.ok(checks) else "NOT verified"
     sections = [
@@ -341,7 +341,7 @@ def write_bundle(
         ("Variables", [f"{name}={value}" for name, value in variables.items()]),
         ("Packages", package_lines),
     ]
-    names = private_names(os.environ, packages, lock)
+    names = _private_names(packages, lock)
     text = redact.report(f"gpuenv {__version__}: {verdict}", sections, to_plain(data), names)
     try:
         write_whole(path, text.encode(errors="backslashreplace"))
@@ -349,23 +349,18 @@ def write_bundle(
         raise InputError(f"--bundle {path}: cannot be written: {error.strerror}") from None
 
 
-def private_names(
-    env: Mapping[str, str],
-    packages: Sequence[tuple[str, str]],
-    lock: Lock | None,
-) -> redact.Names:
+def _private_names(packages: Mapping[str, str], lock: Lock | None) -> redact.Names:
     """Find the names of this user and of this host, which the report must not have.
 
     No network is used.
 
     Args:
-        env: environment variables.
-        packages: (name, version) of the installed packages. An account that is called like a
-            package keeps its name: otherwise the package would vanish from every check.
+        packages: the versions of the installed packages. An account that is called like a package
+            keeps its name: otherwise the package would vanish from every check.
         lock: the lock; its versions are not taken for addresses.
     """
-    users = {env.get(name, "") for name in _USER_VARIABLES}
-    homes = {os.path.expanduser("~"), env.get("HOME", "")}
+    users = {os.environ.get(name, "") for name in _USER_VARIABLES}
+    homes = {os.path.expanduser("~"), os.environ.get("HOME", "")}
     try:
         import pwd  # POSIX
 
@@ -376,23 +371,23 @@ def private_names(
     except (ImportError, KeyError):
         pass
     homes |= {os.path.realpath(home) for home in homes if home}
-    hosts = {env.get(name, "") for name in _HOST_VARIABLES}
+    hosts = {os.environ.get(name, "") for name in _HOST_VARIABLES}
     if hasattr(os, "uname"):
         hosts.add(os.uname().nodename)
     for name in tuple(hosts):  # whole, without the domain, and the domain alone
         host, dot, domain = name.partition(".")
         if dot:
             hosts |= {host, domain}
-    versions = {version for _, version in packages}
+    versions = {*packages.values()}
     if lock is not None:
-        versions |= {pin.wheel.version for pin in lock.pins}
+        versions |= {*lock.versions.values()}
 
     def usable(names: Iterable[str]) -> tuple[str, ...]:
         # One character would be removed everywhere.
         return tuple(sorted(name for name in names if len(name) > 1))
 
     return redact.Names(
-        users=usable(users - {name for name, _ in packages}),
+        users=usable(users - packages.keys()),
         hosts=usable(hosts),
         homes=usable(homes),
         versions=frozenset(versions),
