@@ -360,7 +360,7 @@ def _private_names(packages: Mapping[str, str], lock: Lock | None) -> redact.Nam
         lock: the lock; its versions are not taken for addresses.
     """
     users = {os.environ.get(name, "") for name in _USER_VARIABLES}
-    homes = {os.path.expanduser("~"), os.environ.get("HOME", "")}
+    homes = {os.path.expanduser("~")}
     try:
         import pwd  # POSIX
 
