@@ -7,7 +7,6 @@ devices of the lock. Compilers are looked for before anything is written.
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import re
 import shutil
@@ -18,6 +17,7 @@ from ..binaries.served import judge
 from ..binaries.wheel import scan_wheel
 from ..compat.data import load
 from ..compat.evaluate import serves
+from ..distributions import read_distributions
 from ..errors import InstallError
 from ..index.source_builds import Beside
 from ..index.source_trees import folder_of, project_digest
@@ -68,8 +68,7 @@ def label(lock: Lock, pin: Pin, prefix: str) -> str:
         return own
     versions = [other.wheel.version for other in lock.pins if other.wheel.name == name]
     if not versions:
-        installed = importlib.metadata.distributions(name=name, path=sites(prefix))
-        versions = [distribution.version for distribution in installed]
+        versions = [row.version for row in read_distributions(sites(prefix)) if row.name == name]
     parts = [name, *versions]
     cuda = _cuda(lock, name)
     if cuda is not None:

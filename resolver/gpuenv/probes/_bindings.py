@@ -120,9 +120,7 @@ class Cudnn(Library):
     def __init__(self, path: str) -> None:
         super().__init__(path, os.RTLD_NOW | os.RTLD_GLOBAL)
         self.major = int(path.rsplit(".", 1)[1])
-        step("call cudnnGetVersion")
-        self.loaded.cudnnGetVersion.restype = SIZE
-        self.number = int(self.loaded.cudnnGetVersion())
+        self.number = call_number(self.loaded, "cudnnGetVersion")
         self.release = cudnn_release(self.number)[:2]
 
     def fault(self, name: str, status: int) -> Fault:
@@ -138,6 +136,14 @@ class Cudnn(Library):
         buffer = ctypes.create_string_buffer(4096)
         self.loaded.cudnnGetLastErrorString(buffer, SIZE(len(buffer)))
         return buffer.value.decode(errors="replace").strip()
+
+
+def call_number(library: ctypes.CDLL, name: str) -> int:
+    """Return the size_t that a function without arguments gives."""
+    step("call " + name)
+    function = getattr(library, name)
+    function.restype = SIZE
+    return int(function())
 
 
 class CudnnConvolution:

@@ -24,6 +24,7 @@ from functools import cached_property
 from types import ModuleType
 from typing import Any, TypedDict, TypeVar
 
+from ._bindings import call_number
 from ._common import mapped_libraries, run, step
 from ._reference import INPUT, WEIGHT, inputs, reference
 from .answers import FrameworkAnswer, FrameworkDevice, Run
@@ -109,15 +110,14 @@ class Framework:
         """Return "cudnn", the number of cudnnGetVersion, or why cuDNN cannot be used."""
         for path in mapped_libraries(LIBRARY):
             if os.path.basename(path).startswith("libcudnn.so"):
-                library = ctypes.CDLL(path)
-                library.cudnnGetVersion.restype = ctypes.c_size_t
-                return {"cudnn": int(library.cudnnGetVersion())}
+                return {"cudnn": call_number(ctypes.CDLL(path), "cudnnGetVersion")}
         return {"cudnn": None}
 
     # ---- for the subclasses ---------------------------------------------------------------------
 
-    def arrays(self, numpy: ModuleType) -> tuple[Array, Array]:
-        """Return the inputs as float32 arrays of the shapes INPUT and WEIGHT."""
+    def arrays(self) -> tuple[Array, Array]:
+        """Return the inputs as NumPy's float32 arrays of the shapes INPUT and WEIGHT."""
+        numpy = importlib.import_module("numpy")
         images = numpy.array(self.images, dtype="float32").reshape(INPUT)
         return images, numpy.array(self.filters, dtype="float32").reshape(WEIGHT)
 

@@ -21,6 +21,7 @@ import os
 import re
 from typing import TypedDict
 
+from ._bindings import call_number
 from ._common import cudnn_release, mapped_libraries, run, step
 from .answers import CudnnAnswer, MemberLoad
 
@@ -81,14 +82,6 @@ def call_checks(library: ctypes.CDLL, names: list[str]) -> dict[str, int]:
             step("call " + name)
             statuses[name] = int(getattr(library, name)())
     return statuses
-
-
-def call_number(library: ctypes.CDLL, name: str) -> int:
-    """Return the size_t that a function without arguments gives."""
-    step("call " + name)
-    function = getattr(library, name)
-    function.restype = ctypes.c_size_t
-    return int(function())
 
 
 def probe(options: Options) -> CudnnAnswer:

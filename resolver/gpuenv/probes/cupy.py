@@ -95,9 +95,9 @@ class Cupy(Framework):
         return name.decode() if isinstance(name, bytes) else str(name), ()
 
     def convolve(self, device: int, dtype: str) -> list[Run]:
-        cupy, numpy = self.cupy, importlib.import_module("numpy")
+        cupy = self.cupy
         with cupy.cuda.Device(device):
-            images, filters = [cupy.asarray(array).astype(dtype) for array in self.arrays(numpy)]
+            images, filters = [cupy.asarray(array).astype(dtype) for array in self.arrays()]
             out = cupy.empty(RESULT, dtype=dtype)
             ways: dict[str, Callable[[], object]] = {}
             if dtype == "float32":

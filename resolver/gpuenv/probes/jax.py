@@ -101,7 +101,7 @@ class Jax(Framework):
         place, name = device
         images, filters = [
             jax.device_put(array, place).astype(getattr(jax.numpy, dtype))
-            for array in self.arrays(numpy)
+            for array in self.arrays()
         ]
 
         def convolution(images: Array, filters: Array) -> Array:

@@ -14,7 +14,6 @@ which not every release has.
 from __future__ import annotations
 
 import base64
-import importlib
 import json
 import os
 import tempfile
@@ -86,8 +85,7 @@ class OnnxRuntime(Framework):
             )
             if provider not in session.get_providers():
                 raise RuntimeError(f"the session has {', '.join(session.get_providers())} only")
-            arrays = self.arrays(importlib.import_module("numpy"))
-            images, filters = [array.astype(dtype) for array in arrays]
+            images, filters = [array.astype(dtype) for array in self.arrays()]
 
             def once() -> Array:
                 return session.run(["y"], {"x": images, "w": filters})

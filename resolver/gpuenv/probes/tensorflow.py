@@ -10,7 +10,6 @@ needed. The CPU convolution supports channels-last images only, so all images ar
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Sequence
 from types import ModuleType
@@ -64,7 +63,7 @@ class TensorFlow(Framework):
 
     def convolve(self, device: str, dtype: str) -> list[Run]:
         tf, where = self.tf, device.replace("cpu", "CPU:0")
-        images, filters = self.arrays(importlib.import_module("numpy"))
+        images, filters = self.arrays()
         with tf.device("/" + where):
             images = tf.cast(tf.constant(images.transpose(0, 2, 3, 1)), getattr(tf, dtype))
             filters = tf.cast(tf.constant(filters.transpose(2, 3, 1, 0)), getattr(tf, dtype))

@@ -289,13 +289,14 @@ def _owner_check(
     mixed: dict[tuple[str, ...], set[str]] = {}  # tolerated family -> those whose bytes are there
     for path, names, matching in _different_files(shared, wrong):
         family = None if data is None else data.family(names[0])
-        tolerated = family is not None and family.tolerated and {*names} <= {*family.distributions}
+        members = family.distributions if family is not None and family.tolerated else ()
+        tolerated = {*names} <= {*members}
         text = f"{' and '.join(names)} both own {path}"
         if matching is not None:
             whose = matching[0] if len(matching) == 1 else "neither"
             text += f": its bytes are those of {whose}"
-            if tolerated and family is not None and matching:
-                mixed.setdefault(family.distributions, set()).add(whose)
+            if tolerated and matching:
+                mixed.setdefault(members, set()).add(whose)
         breaks = is_native(path) or any(name.startswith("nvidia-") for name in names)
         if breaks and not tolerated:
             texts.append(text)
@@ -354,8 +355,9 @@ def _file_checks(
     if wrong is None:
         yield Check("files", "", "unknown", outcome.failure, seconds=outcome.seconds)
         return
-    texts = list(_damaged_records(survey))
-    marks: list[Mark] = [("no-record", text.partition(" ")[0], "") for text in texts]
+    damaged = list(_damaged_records(survey))
+    texts = [f"{name} {problem}: reinstall it" for name, problem in damaged]
+    marks: list[Mark] = [("no-record", name, "") for name, _ in damaged]
     prefix = survey.interpreter["prefix"]
     missing, changed, data = [], [], []
     for file, reason in wrong.items():
@@ -390,8 +392,8 @@ def _file_checks(
         yield Check("files", "changed", "unknown", evidence)
 
 
-def _damaged_records(survey: Survey) -> Iterator[str]:
-    """Return "NAME what is wrong" for the distributions without a whole RECORD.
+def _damaged_records(survey: Survey) -> Iterator[tuple[str, str]]:
+    """Yield (name, what is wrong) of the distributions without a whole RECORD.
 
     Installers write RECORD last: a distribution without one is half installed.
     """
@@ -400,9 +402,9 @@ def _damaged_records(survey: Survey) -> Iterator[str]:
         if not row.has_own_record or not row.info.endswith(".dist-info"):
             continue
         if row.name not in recorded:
-            yield f"{row.name} has no RECORD: reinstall it"
+            yield row.name, "has no RECORD"
         elif not row.read_text("RECORD").endswith(("\n", "/RECORD,,")):
-            yield f"{row.name} has a RECORD that ends in the middle of a line: reinstall it"
+            yield row.name, "has a RECORD that ends in the middle of a line"
 
 
 def _unrecorded(survey: Survey, comparison: Comparison) -> list[str]:
