@@ -6,7 +6,8 @@ from functools import partial
 from pathlib import Path
 
 import conda_channel
-from gpuenv.install import conda_history, conda_prefix
+from gpuenv.install import conda_history
+from gpuenv.prefix import conda_packages
 
 DATA = tomllib.loads((Path(__file__).parent / "data" / "conda_environments.toml").read_text())
 CASES = DATA["case"]
@@ -100,7 +101,7 @@ def expected_packages(case):
 
 
 def packages_in(target):
-    records = conda_prefix.read_packages(str(target)).values()
+    records = conda_packages(str(target)).values()
     return set(map(label, records))
 
 

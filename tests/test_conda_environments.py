@@ -23,6 +23,7 @@ from gpuenv import api
 from gpuenv.index import urls
 from gpuenv.install import conda_history, conda_prefix
 from gpuenv.lock import conda_formats
+from gpuenv.prefix import conda_packages
 from gpuenv.resolve.conda import solvers
 from processes import run_program
 from script_modules import tool
@@ -32,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("one_rattler")
 
 
 def requests_in(target):
-    return conda_history.requested_specs(str(target), conda_prefix.read_packages(str(target)))
+    return conda_history.requested_specs(str(target), conda_packages(str(target)))
 
 
 @pytest.fixture
@@ -128,7 +129,7 @@ def test_records_are_complete(locked, tmp_path, typed):
     """An @EXPLICIT file has no dependencies: the packages themselves have them."""
     names = ["python 3.12.1", "openssl 3.0.7", "strict 1.0", "requests 2.32.0"]
     typed(f"sync {locked(names)}")
-    records = conda_prefix.read_packages(str(tmp_path / "prefix"))
+    records = conda_packages(str(tmp_path / "prefix"))
     assert records["python"]["depends"] == DATA["packages"]["python 3.12.1"]
     assert records["strict"]["constrains"] == DATA["constrains"]["strict 1.0"]
     assert records["requests"]["noarch"] == "python"

@@ -14,6 +14,7 @@ from conda_prefixes import HOST, packages_in
 from gpuenv import api
 from gpuenv.errors import InputError
 from gpuenv.install import conda_prefix
+from gpuenv.prefix import conda_packages
 from gpuenv.requirements import conda_projects
 from small_wheels import make_wheel
 from tables import DATA, ROOT, data_file, each
@@ -120,7 +121,7 @@ def test_an_explicit_lock_with_md5_is_compared_with_the_channel(
         assert not target.exists()
         return
     call(sync)
-    record = conda_prefix.read_packages(str(target))["openssl"]
+    record = conda_packages(str(target))["openssl"]
     assert record["sha256"] == row["sha256"]
     for named in (path, ""):  # the lock, and what was recorded of it
         done = call(f"verify {named} --target {target} --no-device --json", status=None)

@@ -10,6 +10,7 @@ from gpuenv import api
 from gpuenv.errors import DeclinedError, HostMismatchError, InputError, InstallError, TamperedError
 from gpuenv.install import conda, conda_prefix
 from gpuenv.lock import conda_formats
+from gpuenv.prefix import conda_packages
 from gpuenv.render.changes import changes_lines
 from hosts import host
 from small_wheels import make_wheel
@@ -216,4 +217,4 @@ def test_wheels_that_cannot_be_installed_leave_no_prefix(both):
     conda.install(lock.pins, str(target), ())
     with pytest.raises(InstallError, match="wrong hash"):
         sync_both(lock, wrong, target)
-    assert conda_prefix.read_packages(str(target))
+    assert conda_packages(str(target))

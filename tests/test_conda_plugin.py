@@ -13,7 +13,7 @@ import pytest
 
 from conda_stand_in import BROKEN, SITE, TORCH
 from gpuenv.conda_plugin import checks, error_hints, packages, transaction
-from gpuenv.install import conda_prefix
+from gpuenv.prefix import conda_packages
 from processes import run_program
 from small_wheels import write_files, write_record
 from tables import ROOT, data_file, each
@@ -159,7 +159,7 @@ def test_doctor_installs_what_fits_once_the_user_agrees(conda, solvable):
     done = conda.run(f"{doctor} --dry-run", typed="y\n", status=None, **solvable)
     assert "-> 2.7.1" in done.stdout and contents(prefix) == before
     conda.run(doctor, typed="y\n", **solvable)
-    have = {name: row["version"] for name, row in conda_prefix.read_packages(str(prefix)).items()}
+    have = {name: row["version"] for name, row in conda_packages(str(prefix)).items()}
     assert (have["pytorch"], have["cuda-version"], have["cudnn"]) == ("2.7.1", "12.9", "9.10.2.21")
     checked = conda.run("doctor --name fixed gpuenv", status=None, **solvable)
     assert " passed, 0 failed, " in checked.stdout

@@ -16,7 +16,8 @@ from pathlib import Path
 sys.path.append(sys.argv[2])
 import conda_prefixes
 from gpuenv.cli import main
-from gpuenv.install import conda_history, conda_prefix, conda_transaction
+from gpuenv.install import conda_history, conda_transaction
+from gpuenv.prefix import conda_packages
 from gpuenv.resolve.conda import solvers
 
 job = json.load(open(sys.argv[1]))
@@ -51,9 +52,7 @@ for number, case in enumerate(job["cases"]):
         "files": sorted(after),
         "unchanged": after == files,
         "history": (target / "conda-meta" / "history").read_text(),
-        "requests": conda_history.requested_specs(
-            str(target), conda_prefix.read_packages(str(target))
-        ),
+        "requests": conda_history.requested_specs(str(target), conda_packages(str(target))),
     }
     for name in case.get("environment", {}):
         del os.environ[name]

@@ -8,7 +8,8 @@ import json
 import os
 import re
 import shutil
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from .errors import InputError
 
@@ -126,6 +127,32 @@ def read_record(info: str) -> list[RecordRow]:
             return [RecordRow(*[*row, "", ""][:3]) for row in csv.reader(file) if row]
     except (OSError, csv.Error):
         return []
+
+
+def conda_packages(prefix: str, *, strict: bool = False) -> dict[str, dict[str, Any]]:
+    """Return {name: record} of conda-meta: what conda and rattler installed into a prefix.
+
+    A record that cannot be read is left out; with `strict` it is an InputError.
+    """
+    records = {}
+    for path in sorted(glob.glob(os.path.join(glob.escape(prefix), "conda-meta", "*.json"))):
+        try:
+            with open(path, encoding="utf-8") as file:
+                record = json.load(file)
+            records[str(record["name"])] = record
+        except (OSError, ValueError, KeyError, TypeError):
+            if strict:
+                message = f"{path}: is not a record of conda"
+                raise InputError(message, hint="repair the environment") from None
+    return records
+
+
+def conda_files(prefix: str, record: Mapping[str, Any]) -> list[str]:
+    """Return the paths of the files that a record of conda-meta names."""
+    names = record.get("files")
+    if not isinstance(names, list):
+        return []
+    return [os.path.normpath(os.path.join(prefix, str(name))) for name in names]
 
 
 def editable_url(info: str) -> str:

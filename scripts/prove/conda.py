@@ -23,7 +23,8 @@ import conda_channel
 import conda_prefixes
 import conda_stand_in
 from common import ROOT, run_gpuenv
-from gpuenv.install import conda_history, conda_prefix
+from gpuenv.install import conda_history
+from gpuenv.prefix import conda_packages
 from gpuenv.requirements import conda_settings, conda_versions
 from gpuenv.resolve.conda import solvers
 from small_wheels import contents
@@ -37,7 +38,7 @@ class State:
     """What an environment has: packages, files, pins that hold, requests and the history."""
 
     def __init__(self, target: Path, variables: Mapping[str, str]) -> None:
-        self.records = conda_prefix.read_packages(str(target))
+        self.records = conda_packages(str(target))
         rows = self.records.values()
         self.packages = {f"{row['name']} {row['version']} {row['build']}" for row in rows}
         self.files = contents(target)

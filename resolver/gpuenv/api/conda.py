@@ -19,7 +19,7 @@ from ..index.multi_index import MultiIndex
 from ..install import conda_history, conda_prefix
 from ..lock import conda_formats, pylock
 from ..model import CondaOptions, Host, IndexOptions, Lock, Plan, Request
-from ..prefix import is_conda
+from ..prefix import conda_packages, is_conda
 from ..requirements import conda_settings, conda_versions
 from ..requirements.conda_projects import read_project_file
 from ..requirements.conda_versions import inside_conda
@@ -137,7 +137,7 @@ def _existing_prefix(prefix: str, request: Request) -> solvers.ExistingPrefix:
 
     What the request names replaces what was asked for before.
     """
-    installed = conda_prefix.read_packages(prefix, strict=True)
+    installed = conda_packages(prefix, strict=True)
     new = planning.requested_specs(request.frameworks, request.requirements, carriers())
     replaced = {conda_versions.name_of(spec) for spec in new}
     earlier = conda_history.requested_specs(prefix, installed)
@@ -165,7 +165,7 @@ def repair(request: Request, host: Host, options: IndexOptions, *, prefix: str) 
         InputError: there is nothing to repair in the environment, or it cannot be read.
         PackageIndexError: a channel cannot be read.
     """
-    installed = conda_prefix.read_packages(prefix, strict=True)
+    installed = conda_packages(prefix, strict=True)
     nothing = request.replace(frameworks=(), requirements=())
     into = _existing_prefix(prefix, nothing)
     refusal: NoSolutionError | None = None

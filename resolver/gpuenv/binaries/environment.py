@@ -7,7 +7,6 @@ editable project it is that project. Reading the 1,200 libraries of three enviro
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
@@ -15,7 +14,16 @@ from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import unquote, urlsplit
 
 from ..model import Value
-from ..prefix import editable_url, find_interpreter, is_conda, prefix_of, read_record, sites
+from ..prefix import (
+    conda_files,
+    conda_packages,
+    editable_url,
+    find_interpreter,
+    is_conda,
+    prefix_of,
+    read_record,
+    sites,
+)
 from ..requirements.target import normalize_name
 from .device_code import DamagedFileError, Images, read_file
 
@@ -155,17 +163,9 @@ def _editable(info: str, owner: str) -> list[_Root]:
 
 
 def _conda_owners(prefix: str) -> Iterator[tuple[str, str]]:
-    folder = os.path.join(prefix, "conda-meta")
-    for entry in sorted(os.listdir(folder)):
-        try:
-            with open(os.path.join(folder, entry), encoding="utf-8") as file:
-                record = json.load(file)
-            owner = f"{record['name']} {record['version']}"
-            names = [str(name) for name in record["files"]]
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-        for name in filter(is_code_file, names):
-            yield os.path.normpath(os.path.join(prefix, name)), owner
+    for name, record in conda_packages(prefix).items():
+        for path in filter(is_code_file, conda_files(prefix, record)):
+            yield path, f"{name} {record.get('version')}"
 
 
 def _read(path: str, owner: str) -> CodeFile | None:

@@ -7,6 +7,7 @@ from functools import cache
 
 from ..compat import data
 from ..compat.conda_records import CUDA_PACKAGES, Carriers
+from ..prefix import conda_packages
 
 
 @cache
@@ -37,9 +38,7 @@ def frameworks_of(packages: Iterable[str]) -> list[str]:
 
 def watched_in(prefix: str) -> set[str]:
     """Return the watched packages that conda installed into an environment."""
-    from ..install import conda_prefix  # slow: most transactions do not need it
-
-    return watched_among(conda_prefix.read_packages(prefix))
+    return watched_among(conda_packages(prefix))
 
 
 def cudnn_wheels(prefix: str) -> list[str]:

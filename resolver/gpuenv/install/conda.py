@@ -16,12 +16,12 @@ from ..compat.data import CompatibilityData
 from ..errors import InputError, InstallError, Reason, is_doubt
 from ..index.urls import file_url_to_path
 from ..model import Host, Lock, Pin
-from ..prefix import is_conda
+from ..prefix import conda_packages, is_conda
 from ..requirements.conda_versions import inside_conda
 from ..resolve.conda.solvers import RattlerSolver
 from ..resolve.conda.wheels_beside import records_of
 from ..serialize import read_input
-from .conda_prefix import difference_of, read_packages
+from .conda_prefix import difference_of
 
 
 def reasons(
@@ -99,7 +99,7 @@ def install(
         # The child ends with the block: nothing goes on writing into a prefix that is removed.
         with RattlerSolver((), (subdir, "noarch")) as solver:
             solver.install(target, records, subdir, remove=removed)
-    installed = read_packages(target)
+    installed = conda_packages(target)
     for pin in pins:
         difference = difference_of(pin.wheel, installed.get(pin.wheel.name))
         if difference is not None:
@@ -111,7 +111,7 @@ def _check_local_files(pins: Sequence[Pin], target: str) -> None:
 
     conda and rattler compare the hashes of what they download only.
     """
-    installed = read_packages(target)
+    installed = conda_packages(target)
     for pin in pins:
         wheel = pin.wheel
         if not wheel.url.startswith("file:"):

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from ..compat.conda_records import Carriers, Record
 from ..errors import HostMismatchError, InputError, Reason
 from ..model import EnvironmentChanges, Lock, PackageChange, Requirement, Wheel, first_texts
+from ..prefix import conda_packages
 from ..requirements import conda_versions
 from ..requirements.conda_settings import read_pins
 from ..requirements.versions import contains
@@ -15,7 +16,6 @@ from ..resolve.conda.wheels_beside import records_of
 from .conda_history import requested_specs
 from .conda_prefix import (
     distributions_of_conda,
-    read_packages,
     requirements_of,
     wheels_in,
 )
@@ -48,7 +48,7 @@ def plan_changes(
         InputError: The prefix cannot be read, or it holds conda and would lose packages.
         HostMismatchError: The lock does not fit what is in the prefix.
     """
-    installed = read_packages(target, strict=True)
+    installed = conda_packages(target, strict=True)
     locked = {record["name"]: record for record in records_of(lock.pins)}
     removed = sorted(installed.keys() - locked.keys()) if exact else []
     managers = [name for name in _MANAGERS if name in installed]

@@ -24,8 +24,8 @@ from ..atomic_write import write_all, write_whole
 from ..errors import InputError
 from ..index.urls import without_credentials
 from ..model import Value, first_texts
+from ..prefix import conda_packages
 from ..requirements import conda_versions
-from .conda_prefix import read_packages
 
 _HISTORY = os.path.join("conda-meta", "history")
 _PREVIOUS = os.path.join("conda-meta", "gpuenv-previous")  # not .json, which conda would read
@@ -91,7 +91,7 @@ def record(target: str, specs: Sequence[str], withdrawn: Collection[str] = ()) -
     """
     lines = _read_lines(target)
     before = _packages_of(lines)
-    installed = read_packages(target)
+    installed = conda_packages(target)
     # conda may have other names for the channels of what the history has.
     names = {package.rpartition("::")[2]: package for package in before}
     packages = set(map(_distribution, installed.values()))
@@ -170,7 +170,7 @@ class State(Value):
 
 def read_state(target: str) -> State:
     """Return the state of a prefix."""
-    installed = read_packages(target)
+    installed = conda_packages(target)
     lock = {}
     for name in _LOCKS:
         with suppress(FileNotFoundError), open(_lock_path(target, name), encoding="utf-8") as file:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import json
 import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
@@ -15,31 +14,13 @@ from ..compat.conda_records import Carriers
 from ..compat.data import CompatibilityData
 from ..errors import InputError, Reason
 from ..model import Check, Lock, Pin, Plan, Requirement, Wheel, first_texts, show_pair
-from ..prefix import sites
+from ..prefix import conda_packages, sites
 from ..requirements.target import parse_requirement, version_key
 from ..requirements.versions import normalize_name
 from ..resolve.conda import wheels_beside
 
 # The names of the wheels that gpuenv installed. It has no .json, which conda would read.
 _MARK = os.path.join("conda-meta", "gpuenv-wheels")
-
-
-def read_packages(target: str, *, strict: bool = False) -> dict[str, dict[str, Any]]:
-    """Return {name: record} of conda-meta: what conda and rattler installed into a prefix.
-
-    A record that cannot be read is left out; with `strict` it is an InputError.
-    """
-    records = {}
-    for path in sorted(glob.glob(os.path.join(glob.escape(target), "conda-meta", "*.json"))):
-        try:
-            with open(path, encoding="utf-8") as file:
-                record = json.load(file)
-            records[str(record["name"])] = record
-        except (OSError, ValueError, KeyError, TypeError):
-            if strict:
-                message = f"{path}: is not a record of conda"
-                raise InputError(message, hint="repair the environment") from None
-    return records
 
 
 class Distribution(NamedTuple):
@@ -153,7 +134,7 @@ def conda_check(target: str, lock: Lock) -> Check:
     Other packages may be there, too. The answer is unknown where conda-meta has no sha256 of a
     build that is right in all else.
     """
-    installed = read_packages(target)
+    installed = conda_packages(target)
     locked = {pin.wheel.name: installed.pop(pin.wheel.name, None) for pin in lock.pins}
     differences = (difference_of(pin.wheel, locked[pin.wheel.name]) for pin in lock.pins)
     wrong = list(filter(None, differences))
@@ -241,7 +222,7 @@ def beside_conda(
 
     Codes: two-cudnn, two-libraries, two-frameworks.
     """
-    records = sorted(read_packages(target).values(), key=lambda record: str(record["name"]))
+    records = sorted(conda_packages(target).values(), key=lambda record: str(record["name"]))
     supply = wheels_beside.supply(records, carriers, matrix)
     owners = (supply.owner(pin.wheel.name, pin.wheel.version) for pin in pins)
     return conda_parts.both_own(filter(None, owners))

@@ -5,8 +5,6 @@ Read from the folders that the interpreter has on sys.path.
 
 from __future__ import annotations
 
-import glob
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -18,7 +16,7 @@ from ..distributions import Distribution, read_distributions
 from ..errors import InputError
 from ..loader_env import interpreter
 from ..model import Value
-from ..prefix import find_interpreter, is_conda, read_record
+from ..prefix import conda_files, conda_packages, find_interpreter, is_conda, read_record
 from ..probes.answers import Interpreter
 
 _CUDA_LIBRARIES = (
@@ -132,17 +130,11 @@ def read_survey(answer: Interpreter) -> Survey:
     libraries = {file.path: file.owner for file in files if is_library(file.path)}
     conda: dict[str, Record] = {}
     prefix = answer["prefix"]
-    for entry in sorted(glob.glob(os.path.join(glob.escape(prefix), "conda-meta", "*.json"))):
-        try:
-            with open(entry, encoding="utf-8") as stream:
-                record = json.load(stream)
-            name, paths = str(record["name"]), [str(path) for path in record.get("files", ())]
-            if record.keys() >= _RECORD_KEYS:
-                conda[name] = record
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-        for path in filter(is_cuda_library, paths):
-            libraries.setdefault(os.path.normpath(os.path.join(prefix, path)), name)
+    for name, record in conda_packages(prefix).items():
+        if record.keys() >= _RECORD_KEYS:
+            conda[name] = record
+        for path in filter(is_cuda_library, conda_files(prefix, record)):
+            libraries.setdefault(path, name)
     return Survey(
         interpreter=answer,
         distributions=tuple(first[name] for name in sorted(first)),
