@@ -7,12 +7,11 @@ runner         runs a probe in a child process of the target's interpreter
 survey         reads what is installed
 installed      checks of the interpreter, the versions, the dependencies, the files, their owners
 linkage        checks that every library that is needed is in the environment, by reading the files
-device_code    checks that every library has code for every device
 loader         checks of where libraries come from, and of cuDNN's libraries
 devices        checks of each device by the probe "convolution"
 frameworks     checks of each framework by its probe
 companions     imports what is beside the frameworks, and runs checks of other packages
-rule_checks    the compatibility rules and CPU builds, for what is installed
+rule_checks    the compatibility rules, CPU builds and device code, for what is installed
 cudnn_log      the reasons in cuDNN's own log
 probe_tests    the tests of `gpuenv doctor --probe`
 """

@@ -19,10 +19,9 @@ from ..model import Check, Host, Lock
 from ..probes.answers import CudnnAnswer
 from . import companions, devices, installed, loader
 from .cudnn_log import Logged
-from .device_code import device_code_checks
 from .frameworks import framework_checks
 from .linkage import Libraries, closure_check
-from .rule_checks import rule_checks
+from .rule_checks import device_code_checks, rule_checks
 from .runner import PROBES, Children
 from .survey import Survey, bare_survey, environment_python, read_survey
 
