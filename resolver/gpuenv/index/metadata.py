@@ -36,7 +36,7 @@ from ..requirements.parse import shortened
 from ..requirements.pyproject import static_metadata
 from ..requirements.target import SDIST_SUFFIXES, split_label
 from ..requirements.versions import normalize_name, parse_requirement
-from ..serialize import parse_toml
+from ..serialize import file_digest, parse_toml
 from . import source_trees
 from .cache import Cache, KeyedMemo
 from .http import GONE, OK, PARTIAL, Transport
@@ -406,8 +406,7 @@ class FileReader:
             if os.path.exists(path) and not os.path.isfile(path):  # a pipe may never end
                 raise InputError(f"{path} is not a regular file")
             try:
-                with open(path, "rb") as file:
-                    sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+                sha256 = file_digest(path)
             except OSError as error:
                 raise InputError(f"{path} cannot be read: {error.strerror}") from None
             if wheel.sha256 not in (None, sha256):

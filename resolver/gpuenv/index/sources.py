@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
@@ -15,7 +14,7 @@ from ..model import Wheel
 from ..requirements.parse import parse_cutoff, with_zone
 from ..requirements.target import SDIST_SUFFIXES, TargetEnvironment
 from ..requirements.versions import normalize_name, version_key
-from ..serialize import read_input
+from ..serialize import file_digest, read_input
 from .cache import KeyedMemo
 from .metadata import requires_python_of
 from .pages import Page, PageReader, linked_files, parse_page
@@ -288,8 +287,7 @@ class FindLinks(Source):
                 requires_python = None
                 if not wheel.is_sdist:  # the field of an sdist can be dynamic
                     requires_python = requires_python_of(path)
-                with open(path, "rb") as file:
-                    sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+                sha256 = file_digest(path)
                 cache.put(_CACHE_KIND, key, (sha256, requires_python))
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error.strerror}") from None

@@ -26,8 +26,8 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Mapping
+from importlib.metadata import Distribution, PackageNotFoundError
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
@@ -42,9 +42,6 @@ from ..lock import pylock
 from ..model import Host, Lock, Wheel
 from ..requirements.target import TargetEnvironment
 from .bundle_main import OLDEST
-
-if TYPE_CHECKING:
-    from importlib.metadata import Distribution
 
 _MAIN = os.path.join(os.path.dirname(__file__), "bundle_main.py")
 _TABLE = "wheels.json"
@@ -202,8 +199,6 @@ def _program_files(lock: Lock, data: str, folder: str) -> dict[str, Path]:
 
     `folder` is for files that are not installed here.
     """
-    from importlib import metadata  # slow, and only a bundle needs it
-
     host = lock.host
     if host.python.version < OLDEST:  # gpuenv runs with another Python there
         host = host.replace(python=find_target(sys.executable, os.environ).python)
@@ -218,8 +213,8 @@ def _program_files(lock: Lock, data: str, folder: str) -> dict[str, Path]:
             continue
         done.add(name)
         try:
-            distribution = metadata.distribution(name)
-        except metadata.PackageNotFoundError:
+            distribution = Distribution.from_name(name)
+        except PackageNotFoundError:
             raise _no_list_of_files(name) from None
         for text in distribution.requires or ():
             requirement = Requirement(text)

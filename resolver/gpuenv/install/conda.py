@@ -5,7 +5,6 @@ Nothing is solved.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from ..prefix import conda_packages, is_conda
 from ..requirements.conda_versions import inside_conda
 from ..resolve.conda.solvers import RattlerSolver
 from ..resolve.conda.wheels_beside import records_of
-from ..serialize import read_input
+from ..serialize import file_digest, read_input
 from .conda_prefix import difference_of
 
 
@@ -119,8 +118,7 @@ def _check_local_files(pins: Sequence[Pin], target: str) -> None:
         if installed.get(wheel.name, {}).get("sha256") == wheel.sha256:
             continue
         try:
-            with open(file_url_to_path(wheel.url), "rb") as file:
-                have = hashlib.file_digest(file, "sha256").hexdigest()
+            have = file_digest(file_url_to_path(wheel.url))
         except OSError as error:
             raise InstallError(f"{wheel.filename} cannot be read: {error}") from None
         if have != wheel.sha256:

@@ -23,8 +23,9 @@ from ..index.http import Transport
 from ..index.urls import file_url_to_path, path_to_file_url, redact_url, split_credentials
 from ..model import IndexOptions, Lock, Pin
 from ..requirements.source_urls import is_editable, is_tree, read_commit
+from ..serialize import file_digest
 from .bundle import bundled_urls, file_name, read_member, write_bundle
-from .lock_files import check_fits, fetch, sha256_of, with_built_wheels
+from .lock_files import check_fits, fetch, with_built_wheels
 from .target_lock import hold
 
 _BUILT = "built.json"
@@ -80,7 +81,7 @@ def download(
                 report(f"downloading {file_name(wheel)}")
                 fetch(wheel, path, transport, offline=builds.offline)
                 missing += 1
-            elif sha256_of(path) != wheel.sha256:
+            elif file_digest(path) != wheel.sha256:
                 message = f"{path}: is another file than that of the lock, by its sha256"
                 raise InputError(message, hint="remove it, or use another folder")
         known |= _built_wheels(lock, built)
@@ -133,7 +134,7 @@ def download_bundle(
         members = {_BUILT: msgspec.json.encode(_built_wheels(lock, built))}
         write_bundle(lock, paths, members, path, data=data, folder=work)
         shutil.rmtree(os.path.join(own, "wheels"), ignore_errors=True)
-    return sha256_of(path)
+    return file_digest(path)
 
 
 def ignore(line: str) -> None:

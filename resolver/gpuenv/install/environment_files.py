@@ -24,6 +24,7 @@ from ..atomic_write import write_whole
 from ..model import Value
 from ..prefix import RecordRow, read_record, sites
 from ..requirements.versions import normalize_name
+from ..serialize import file_digest
 
 FILE = "gpuenv.json"
 _PROGRAMS = ("bin", "Scripts")
@@ -148,8 +149,7 @@ def _path_of(site: str, name: str) -> str:
 def record_digest(prefix: str, info: str) -> str:
     """Return the sha256 of a RECORD; "" without one."""
     try:
-        with open(os.path.join(prefix, info, "RECORD"), "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_digest(os.path.join(prefix, info, "RECORD"))
     except OSError:
         return ""
 

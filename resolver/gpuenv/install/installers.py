@@ -71,11 +71,10 @@ class Installer(Value):
             flags += ["--offline"] * builds.offline
             command = [self.path, "pip", "install", *flags, "--requirements", path]
         else:
+            page, requirements = "", ""
             for wheel in (pin.wheel for pin in lock.pins):
                 if builds.offline and not wheel.url.startswith("file:"):
                     raise missing_offline(wheel)
-            page, requirements = "", ""
-            for wheel in (pin.wheel for pin in lock.pins):
                 url = html.escape(f"{wheel.url}#sha256={wheel.sha256}")
                 page += f'<a href="{url}">{html.escape(wheel.filename)}</a>\n'
                 # On a page, pip refuses a wheel whose METADATA lacks a part of its named version.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 
@@ -17,14 +16,9 @@ from ..model import IndexOptions, Lock, Wheel
 from ..prefix import prefix_of
 from ..requirements.source_urls import is_editable, is_tree
 from ..requirements.target import TargetEnvironment, identify, split_label
+from ..serialize import file_digest
 from .bundle import copy_file, file_name, is_in_bundle
 from .extensions import beside, built_with, require_device_code
-
-
-def sha256_of(path: str) -> str:
-    """Return the sha256 of a file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def fetch(wheel: Wheel, path: str, transport: Transport, *, offline: bool) -> None:
@@ -41,7 +35,7 @@ def fetch(wheel: Wheel, path: str, transport: Transport, *, offline: bool) -> No
     try:
         if wheel.url.startswith("file:"):
             copy_file(wheel.url, partial)
-            digest = sha256_of(partial)
+            digest = file_digest(partial)
         else:
             with open(partial, "a+b") as file:
                 reply, digest = transport.download(wheel.url, release, file, wheel.size)
@@ -161,7 +155,7 @@ def with_built_wheels(lock: Lock, python: str | None, folder: str, options: Inde
             filename=os.path.basename(path),
             version=sdist.version if built is None else built[1],
             url=path_to_file_url(path),
-            sha256=sha256_of(path),
+            sha256=file_digest(path),
             size=os.path.getsize(path),
             index="",
         )

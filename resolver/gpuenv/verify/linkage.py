@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..binaries import elf
-from ..loader_env import is_driver_library
+from ..loader_env import is_driver_library, library_major
 from ..model import Check, Mark, first_texts
 from ..requirements.versions import normalize_name
 from .installed import SHOWN
@@ -255,8 +255,7 @@ class Libraries:
         for path in self.cuda:
             name = os.path.basename(path)
             if family(name) == "libcudnn":
-                major = suffix(name)[1:].partition(".")[0]
-                starts.setdefault(f"cuDNN {major}", []).append(path)
+                starts.setdefault(f"cuDNN {library_major(name)}", []).append(path)
         for path in self.owner:
             module = os.path.basename(os.path.dirname(path))
             if module in modules and os.path.exists(path):
@@ -329,5 +328,5 @@ def _several_majors(paths: Iterable[str]) -> Mapping[str, set[str]]:
     for path in filter(_VERSIONED.search, paths):
         name = os.path.basename(path)
         files.setdefault(base_stem(name), set()).add(path)
-        majors.setdefault(base_stem(name), set()).add(suffix(name).split(".")[1])
+        majors.setdefault(base_stem(name), set()).add(library_major(name))
     return {stem: files[stem] for stem in sorted(files) if len(majors[stem]) > 1}
