@@ -126,16 +126,12 @@ class Cudnn(Library):
     def fault(self, name: str, status: int) -> Fault:
         self.loaded.cudnnGetErrorString.restype = ctypes.c_char_p
         status_name = (self.loaded.cudnnGetErrorString(status) or b"").decode(errors="replace")
-        parts = [self._last_error(), self.during]
+        buffer = ctypes.create_string_buffer(4096)
+        if hasattr(self.loaded, "cudnnGetLastErrorString"):  # from cuDNN 9 on
+            self.loaded.cudnnGetLastErrorString(buffer, SIZE(len(buffer)))
+        parts = [buffer.value.decode(errors="replace").strip(), self.during]
         kind = "memory" if status in ALLOC_FAILED.get(self.major, ()) else "cudnn"
         return Fault(kind, name, status, status_name, "; ".join(part for part in parts if part))
-
-    def _last_error(self) -> str:
-        if not hasattr(self.loaded, "cudnnGetLastErrorString"):
-            return ""  # before cuDNN 9
-        buffer = ctypes.create_string_buffer(4096)
-        self.loaded.cudnnGetLastErrorString(buffer, SIZE(len(buffer)))
-        return buffer.value.decode(errors="replace").strip()
 
 
 def call_number(library: ctypes.CDLL, name: str) -> int:

@@ -43,7 +43,7 @@ _HOST_RESULTS = {
         "the operating system refused a call: see the rights on /dev/nvidia* and the "
         "limits (ulimit)"
     ),
-    800: ("the operation is not permitted: this user or container has no right to the device"),
+    800: "the operation is not permitted: this user or container has no right to the device",
     802: (
         "the system is not ready: on NVSwitch machines the fabric manager "
         "(nvidia-fabricmanager, of the driver's own release) must run and have finished; "
@@ -58,11 +58,11 @@ _HOST_RESULTS = {
         "driver does not support: take its folder off the loader's path, or update the "
         "driver"
     ),
-    805: ("the MPS control daemon cannot be reached: start it, or unset CUDA_MPS_PIPE_DIRECTORY"),
-    806: ("the MPS server broke the connection: restart it"),
-    807: ("the MPS server is not ready for new clients: try again"),
-    808: ("the MPS server has as many clients as it takes: try again"),
-    809: ("the MPS server has as many connections as it takes: try again"),
+    805: "the MPS control daemon cannot be reached: start it, or unset CUDA_MPS_PIPE_DIRECTORY",
+    806: "the MPS server broke the connection: restart it",
+    807: "the MPS server is not ready for new clients: try again",
+    808: "the MPS server has as many clients as it takes: try again",
+    809: "the MPS server has as many connections as it takes: try again",
     999: (
         "unknown to the driver itself; often /dev/nvidia-uvm is missing (nvidia-modprobe "
         "-u), or a container lost its devices (restart it); see the kernel log (Xid)"
