@@ -250,7 +250,7 @@ def test_every_step_of_a_replacement_can_be_the_last(tmp_path, switching, monkey
                 stage = Path(run.stage)
                 (stage / "bin").mkdir(parents=True)
                 (stage / "bin" / "which").write_text(str(last + 1))
-                build = environment_files.Build(token=run.token, packages={})
+                build = environment_files.Build(token=run.token, path="", packages={})
                 environment_files.write_build(str(stage), build)
                 after = contents(stage)
                 run.commit()

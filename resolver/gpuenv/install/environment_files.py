@@ -45,7 +45,7 @@ class BuiltPackage(NamedTuple):
     version: str
     sha256: str | None
     record: str
-    label: str = ""
+    label: str
 
 
 class Build(Value, forbid_unknown_fields=False):
@@ -58,8 +58,8 @@ class Build(Value, forbid_unknown_fields=False):
     """
 
     made_by: str = "gpuenv"
-    token: str = ""
-    path: str = ""
+    token: str
+    path: str
     made: bool = True
     verified: bool = False
     lock: str = ""

@@ -136,7 +136,7 @@ def sync(
                     tool.install(part, interpreter_of(stage), transaction.work, options)
             packages = read_packages(stage)
             _check_owners(target, packages, work.install, tolerated, report)
-            old_path = (before.path if before is not None else "") or target
+            old_path = before.path if before is not None else target
             old = re.compile(re.escape(os.fsencode(old_path)) + rb"(?![\w.-])")
             new = os.fsencode(target).replace(b"\\", rb"\\")
             rewrite_paths(stage, (transaction.final_path(), (old, new)))
@@ -346,17 +346,15 @@ def _kept_names(
         others &= INSTALLATION_TOOLS
     as_locked = []
     # The scripts of an environment that was moved start the interpreter at the old place.
-    if build is not None and build.path in ("", target):
+    if build is not None and build.path == target:
         shared = shared_files(packages)
         for package in packages:
             pin, known = pins.get(package.name), build.packages.get(package.name)
             if pin is None or names.count(package.name) > 1:
                 continue
-            digest = record_digest(target, package.info)
-            wheel = pin.wheel
-            is_same = known == (wheel.version, wheel.sha256, digest, label(lock, pin, target))
             if pin.wheel.sha256 is None and not is_editable(pin.wheel):
                 continue  # the files of a folder may have changed
+            is_same = known == _built_package(lock, pin, target, package.info)
             if is_same and is_unchanged(target, package, shared):
                 as_locked.append(package)
     # A package that shares a file with one that is left out is installed again.
@@ -372,14 +370,17 @@ def _built_packages(
     infos = {package.name: package.info for package in packages}
     built = {}
     for pin in lock.pins:
-        wheel = pin.wheel
-        digest = record_digest(stage, infos[wheel.name]) if wheel.name in infos else ""
-        if not digest:
-            raise InstallError(f"{tool} has not installed {wheel.name} {wheel.version}")
-        built[wheel.name] = BuiltPackage(
-            wheel.version, wheel.sha256, digest, label(lock, pin, stage)
-        )
+        name = pin.wheel.name
+        built[name] = _built_package(lock, pin, stage, infos.get(name, ""))
+        if not built[name].record:
+            raise InstallError(f"{tool} has not installed {name} {pin.wheel.version}")
     return built
+
+
+def _built_package(lock: Lock, pin: Pin, prefix: str, info: str) -> BuiltPackage:
+    """Return what the record says of an installed package. `info` is its folder of metadata."""
+    digest = record_digest(prefix, info)
+    return BuiltPackage(pin.wheel.version, pin.wheel.sha256, digest, label(lock, pin, prefix))
 
 
 # ---- one owner of each path ----------------------------------------------------------------------
