@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from typing import Optional
+from typing import Any, Optional
 
 from . import answers
 from ._common import cudnn_release, step
@@ -86,6 +86,12 @@ class Library:
         if status != 0:
             raise self.fault(name, status)
 
+    def output(self, kind: Any, name: str, *arguments: object) -> Any:
+        """Return what a function writes to its first argument, as an object of the kind."""
+        value = kind()
+        self.call(name, ctypes.byref(value), *arguments)
+        return value
+
     def fault(self, name: str, status: int) -> Fault:
         """Return the fault of a function that gave a status."""
         raise NotImplementedError
@@ -100,12 +106,6 @@ class Driver(Library):
             self.loaded.cuGetErrorName(status, ctypes.byref(text))
         kind = "memory" if status == OUT_OF_MEMORY else "driver"
         return Fault(kind, name, status, (text.value or b"").decode(), self.during)
-
-    def read_int(self, name: str, *arguments: object) -> int:
-        """Return the integer that a function writes to its first argument."""
-        value = INT()
-        self.call(name, ctypes.byref(value), *arguments)
-        return int(value.value)
 
     def memory(self) -> tuple[int, int]:
         """Return the free and total bytes of the current context's device."""
@@ -153,8 +153,10 @@ class CudnnConvolution:
         self, cudnn: Cudnn, handle: ctypes.c_void_p, data_type: int, math_type: int
     ) -> None:
         self.cudnn = cudnn
-        self.x, self.y = self._descriptor("Tensor"), self._descriptor("Tensor")
-        self.w, self.conv = self._descriptor("Filter"), self._descriptor("Convolution")
+        self.x, self.y, self.w, self.conv = (
+            cudnn.output(POINTER, f"cudnnCreate{kind}Descriptor")
+            for kind in ("Tensor", "Tensor", "Filter", "Convolution")
+        )
         cudnn.call("cudnnSetTensor4dDescriptor", self.x, 0, data_type, *INPUT)
         cudnn.call("cudnnSetTensor4dDescriptor", self.y, 0, data_type, *RESULT)
         cudnn.call("cudnnSetFilter4dDescriptor", self.w, data_type, 0, *WEIGHT)
@@ -168,11 +170,6 @@ class CudnnConvolution:
             raise Fault("cudnn", call, 0, "", f"a shape of {shape!r}")
         self.best = self._algorithm(handle)
         cudnn.call("cudnnSetConvolutionMathType", self.conv, self.best.math)
-
-    def _descriptor(self, kind: str) -> ctypes.c_void_p:
-        descriptor = POINTER()
-        self.cudnn.call(f"cudnnCreate{kind}Descriptor", ctypes.byref(descriptor))
-        return descriptor
 
     def _algorithm(self, handle: ctypes.c_void_p) -> Perf:
         """Return the first usable algorithm, one of GEMMS if there is one."""

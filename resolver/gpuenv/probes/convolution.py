@@ -38,6 +38,7 @@ from typing import NamedTuple, TypedDict
 from ._bindings import (
     ADDRESS,
     GEMMS,
+    INT,
     LIBRARY,
     POINTER,
     SIZE,
@@ -139,8 +140,7 @@ def compare(
 
 def allocate(driver: Driver, size: int) -> ctypes.c_uint64:
     """Return the address of memory of the device. It is freed when the process ends."""
-    address = ADDRESS()
-    driver.call("cuMemAlloc_v2", ctypes.byref(address), SIZE(size))
+    address: ctypes.c_uint64 = driver.output(ADDRESS, "cuMemAlloc_v2", SIZE(size))
     return address
 
 
@@ -157,15 +157,12 @@ def make_handles(
     """Return a cuDNN handle and a stream for each of STREAMS."""
     handles, streams = [], [POINTER()]
     for index, name in enumerate(STREAMS):
-        handle = POINTER()
         cudnn.during = name
-        cudnn.call("cudnnCreate", ctypes.byref(handle))
-        handles.append(handle)
+        handles.append(cudnn.output(POINTER, "cudnnCreate"))
         answer["handles"] = len(handles)
         if index:
-            streams.append(POINTER())
-            driver.call("cuStreamCreate", ctypes.byref(streams[-1]), NON_BLOCKING)
-            cudnn.call("cudnnSetStream", handle, streams[-1])
+            streams.append(driver.output(POINTER, "cuStreamCreate", NON_BLOCKING))
+            cudnn.call("cudnnSetStream", handles[-1], streams[-1])
     return handles, streams
 
 
@@ -206,14 +203,14 @@ def convolve(driver: Driver, cudnn: Cudnn, answer: ConvolutionAnswer) -> None:
 
 def read_device(driver: Driver, ordinal: int, device: DeviceFacts) -> int:
     """Return the CUdevice of an ordinal. Adds its name, capability and mode."""
-    number = driver.read_int("cuDeviceGet", ordinal)
+    number: int = driver.output(INT, "cuDeviceGet", ordinal).value
     text = ctypes.create_string_buffer(256)
     driver.call("cuDeviceGetName", text, len(text), number)
     device["name"] = text.value.decode(errors="replace")
     device["capability"] = [
-        driver.read_int("cuDeviceGetAttribute", part, number) for part in (MAJOR, MINOR)
+        driver.output(INT, "cuDeviceGetAttribute", part, number).value for part in (MAJOR, MINOR)
     ]
-    device["mode"] = driver.read_int("cuDeviceGetAttribute", MODE, number)
+    device["mode"] = driver.output(INT, "cuDeviceGetAttribute", MODE, number).value
     return number
 
 
@@ -226,12 +223,10 @@ def try_device(driver: Driver, folder: str, ordinal: int, answer: ConvolutionAns
     paths = mapped_libraries(re.compile(r"libcuda\.so"))
     answer["driver"] = {"path": paths[0] if paths else driver.path}
     driver.call("cuInit", 0)
-    answer["driver"]["count"] = driver.read_int("cuDeviceGetCount")
+    answer["driver"]["count"] = driver.output(INT, "cuDeviceGetCount").value
     device = answer["device"] = {}
     number = read_device(driver, ordinal, device)
-    context = POINTER()
-    driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), number)
-    driver.call("cuCtxSetCurrent", context)
+    driver.call("cuCtxSetCurrent", driver.output(POINTER, "cuDevicePrimaryCtxRetain", number))
     device["free"], device["total"] = driver.memory()
     answer["context_s"] = time.perf_counter() - begin
     if device["free"] < NEED:

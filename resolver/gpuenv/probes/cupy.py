@@ -12,7 +12,6 @@ memory, not in the user's cache.
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import os
 import sys
@@ -21,7 +20,7 @@ from functools import partial
 from types import ModuleType
 
 from . import _reference
-from ._bindings import ADDRESS, Cudnn, CudnnConvolution
+from ._bindings import ADDRESS, POINTER, Cudnn, CudnnConvolution
 from ._common import main_cudnn, step
 from ._framework import ROCM, Array, Framework, Options, failure, main
 from ._reference import RESULT
@@ -122,9 +121,9 @@ class Cupy(Framework):
         self, cudnn: Cudnn, images: Array, filters: Array, out: Array, dtype: str
     ) -> Callable[[], None]:
         """Return a function that convolves from images and filters into out by cuDNN."""
-        cupy, handle = self.cupy, ctypes.c_void_p()
-        cudnn.call("cudnnCreate", ctypes.byref(handle))  # it lives until the process ends
-        cudnn.call("cudnnSetStream", handle, ctypes.c_void_p(cupy.cuda.get_current_stream().ptr))
+        cupy = self.cupy
+        handle = cudnn.output(POINTER, "cudnnCreate")  # it lives until the process ends
+        cudnn.call("cudnnSetStream", handle, POINTER(cupy.cuda.get_current_stream().ptr))
         work = CudnnConvolution(cudnn, handle, *DATA[dtype])
         space = cupy.empty((max(work.best.memory, 1),), dtype="uint8")
 
