@@ -136,7 +136,7 @@ class Libraries:
         self.owner = survey.libraries
         self.requires = {row.name: row.requires for row in survey.distributions}
         # The loader also finds libraries beside NVIDIA's that no RECORD has.
-        nvidia = {path for path, name in self.owner.items() if name.startswith("nvidia-")}
+        nvidia = [path for path, name in self.owner.items() if name.startswith("nvidia-")]
         beside = []
         for folder in sorted(filter(os.path.isdir, set(map(os.path.dirname, nvidia)))):
             names = [name for name in sorted(os.listdir(folder)) if ".so" in name]
@@ -147,11 +147,8 @@ class Libraries:
         self._read: dict[str, elf.Library | None] = {}
         self.broken: dict[str, str] = {}
         self.all_read = True
-        self.cuda = []
-        for path in self.owner:
-            is_named_so = path in nvidia and os.path.basename(path).startswith("lib")
-            if is_named_so and os.path.exists(path):
-                self.cuda.append(path)
+        named = [path for path in nvidia if os.path.basename(path).startswith("lib")]
+        self.cuda = list(filter(os.path.exists, named))
         for path in self.cuda:
             self.library(path)
 
