@@ -1,36 +1,29 @@
 """The resolution: one candidate for each node, by a search that learns from its conflicts.
 
-The search implements resolvelib's AbstractResolver. resolvelib's own Resolver is not used: it jumps
-back over choices that still matter, and then calls a request impossible that has a solution.
+resolvelib's resolver is not used: it jumps back over choices that still matter, and then calls a
+request impossible that has a solution.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from operator import attrgetter, methodcaller
-from typing import Any
 
-from resolvelib import BaseReporter
-from resolvelib.resolvers import (
-    AbstractResolver,
-    Criterion,
-    RequirementsConflicted,
-    ResolutionImpossible,
-    Result,
-)
-from resolvelib.structs import DirectedGraph, IteratorMapping, State, build_iter_view
-
+from .. import activity
 from ..errors import UnfinishedError
-from .graph import Cause, Identifier, Node, NodeRequirement, PackageRequirement, without_extras
+from .graph import (
+    Candidates,
+    Cause,
+    Identifier,
+    Node,
+    NodeRequirement,
+    PackageRequirement,
+    without_extras,
+)
 from .provider import Provider
-
-_Criterion = Criterion[NodeRequirement, Node]
-_State = State[NodeRequirement, Node, Identifier]
-_Requirements = Mapping[Identifier, Iterator[NodeRequirement]]
 
 MAX_CONFLICTS = 20_000
 PATIENCE = 50  # conflicts after which each requirement of the request is tried alone
@@ -39,7 +32,7 @@ PATIENCE = 50  # conflicts after which each requirement of the request is tried 
 _MAX_REPLACEMENTS = 3
 
 
-class ImpossibleError(ResolutionImpossible[NodeRequirement, Node]):
+class ImpossibleError(Exception):
     """It is proven that no set of candidates meets the requirements.
 
     Attributes:
@@ -48,9 +41,9 @@ class ImpossibleError(ResolutionImpossible[NodeRequirement, Node]):
     """
 
     def __init__(self, node: Identifier, causes: Sequence[Cause]) -> None:
-        super().__init__(causes)
-        self.causes: Sequence[Cause] = causes
+        super().__init__(node)
         self.node = node
+        self.causes = causes
 
 
 class _RejectedError(Exception):
@@ -65,6 +58,22 @@ class _RejectedError(Exception):
         super().__init__(causes)
         self.causes = causes
         self.blamed = blamed
+
+
+@dataclass(frozen=True)
+class _Criterion:
+    """The requirements on a node, and the candidates that meet all of them."""
+
+    causes: Sequence[Cause]
+    candidates: Candidates
+
+
+@dataclass(frozen=True)
+class _State:
+    """The candidates that were decided, by node, and a criterion for each node that is required."""
+
+    pins: dict[Identifier, Node]
+    criteria: dict[Identifier, _Criterion]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +93,7 @@ class _Conflict:
     impossible: Mapping[Node, Sequence[Cause]]
 
 
-class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
+class LearningResolver:
     """Conflict-driven search with nogoods, for those who know PubGrub or a SAT solver.
 
     - A decision is a pin: the best candidate of the open node that the provider prefers. The trail
@@ -109,21 +118,15 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
     early does not cost a newer release of what the user asked for.
     """
 
-    provider: Provider
-
-    def __init__(
-        self, provider: Provider, reporter: BaseReporter[NodeRequirement, Node, Identifier]
-    ) -> None:
-        super().__init__(provider, reporter)
+    def __init__(self, provider: Provider) -> None:
+        self.provider = provider
+        activity.current.conflicts = 0
         self._excluded: dict[Identifier, dict[Node, Sequence[Cause]]] = {}
         self._nogoods: dict[Node, list[_Conflict]] = {}
 
     def resolve(
-        self,
-        requirements: Iterable[NodeRequirement],
-        max_conflicts: int = MAX_CONFLICTS,
-        **_options: Any,
-    ) -> Result[NodeRequirement, Node, Identifier]:
+        self, requirements: Iterable[NodeRequirement], max_conflicts: int = MAX_CONFLICTS
+    ) -> list[Node]:
         """Return one candidate for every node that the requirements reach.
 
         Raises:
@@ -136,23 +139,20 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
         conflicts = 0
         replacements: Counter[Identifier] = Counter()
         while True:
-            open_nodes = [node for node in trail[-1].criteria if node not in trail[-1].mapping]
+            pins, criteria = trail[-1].pins, trail[-1].criteria
+            activity.current.decided = len(pins)
+            open_nodes = {node: criteria[node].causes for node in criteria if node not in pins}
             if not open_nodes:
-                return _result(trail[-1])
-            candidates = IteratorMapping(trail[-1].criteria, attrgetter("candidates"))
-            information = IteratorMapping(trail[-1].criteria, attrgetter("information"))
-            rest = (trail[-1].mapping, candidates, information, ())
-            narrowed = self.provider.narrow_requirement_selection(open_nodes, *rest)
-            node = min(narrowed, key=lambda node: self.provider.get_preference(node, *rest))
+                return list(pins.values())
+            node = self.provider.next_node(open_nodes)
             step = self._decide(node, trail[-1], replacements)
             if not isinstance(step, _Conflict):
                 trail.append(step)
-                self.reporter.ending_round(len(trail), step)
                 continue
             if not step.nogood:
                 raise ImpossibleError(node, self.proof(step.causes))
             conflicts += 1
-            self.reporter.resolving_conflicts(step.causes)
+            activity.current.conflicts += 1
             if conflicts == max_conflicts:
                 raise UnfinishedError(
                     f"no answer after {conflicts} conflicts for {', '.join(map(str, roots))}",
@@ -195,13 +195,12 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
 
     def _state_of_request(self, roots: Sequence[NodeRequirement]) -> _State:
         """Return the state before the first decision."""
-        state: _State = State({}, {}, [])
+        state = _State({}, {})
         for root in roots:
             try:
-                self._add(state.criteria, root, None)
-            except RequirementsConflicted as error:
-                causes = list(error.criterion.information)
-                raise ImpossibleError(root.identifier, self.proof(causes)) from None
+                self._add(state.criteria, Cause(root, None))
+            except _RejectedError as error:
+                raise ImpossibleError(root.identifier, self.proof(error.causes)) from None
         return state
 
     def _decide(
@@ -237,23 +236,20 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
         Raises:
             _RejectedError: it cannot be chosen with the pins.
         """
-        self._check(candidate, state.mapping, replacements)
+        self._check(candidate, state.pins, replacements)
+        self.provider.read_ahead(candidate)
         requirements = self.provider.get_dependencies(candidate)
-        pins, criteria = {**state.mapping}, {**state.criteria}
+        pins, criteria = {**state.pins}, {**state.criteria}
         for requirement in requirements:
-            try:
-                self._add(criteria, requirement, candidate)
-            except RequirementsConflicted as error:
-                raise _RejectedError(list(error.criterion.information)) from None
+            self._add(criteria, Cause(requirement, candidate))
         pins[candidate.identifier] = candidate
-        self.reporter.pinning(candidate)
         replaced = []
         for requirement in requirements:
             pin = pins.get(requirement.identifier)
             if pin is not None and not self.provider.is_satisfied_by(requirement, pin):
                 replacements[requirement.identifier] += 1
                 replaced.append(pins.pop(requirement.identifier))
-        pinned: _State = State(pins, criteria, [])
+        pinned = _State(pins, criteria)
         if replaced:
             self._take_back(replaced, pinned)
         return pinned
@@ -284,33 +280,32 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
             if not may_give_way or replacements[node] == _MAX_REPLACEMENTS:
                 raise _RejectedError([Cause(requirement, candidate)], {pin})
 
-    def _add(
-        self,
-        criteria: dict[Identifier, _Criterion],
-        requirement: NodeRequirement,
-        parent: Node | None,
-    ) -> None:
+    def _add(self, criteria: dict[Identifier, _Criterion], cause: Cause) -> None:
         """Add a requirement to the criterion of its node.
 
         Raises:
-            RequirementsConflicted: the node has no candidates then.
+            _RejectedError: the node has no candidates then.
         """
-        self.reporter.adding_requirement(requirement, parent)
-        node = requirement.identifier
-        known: Iterable[Cause] = criteria[node].information if node in criteria else ()
-        requirements = IteratorMapping(
-            criteria, methodcaller("iter_requirement"), {node: [requirement]}
-        )
-        candidates = self._candidates(node, requirements)
-        causes: list[Cause] = [*known, Cause(requirement, parent)]
-        criterion = _Criterion(candidates, causes, ())
-        if not candidates:
-            raise RequirementsConflicted(criterion)
-        criteria[node] = criterion
+        node = cause.requirement.identifier
+        package = without_extras(node)
+        causes = [*(criteria[node].causes if node in criteria else ()), cause]
+        on_package: Sequence[Cause] = ()
+        if package != node and package in criteria:
+            on_package = criteria[package].causes
+        candidates = self._candidates(node, [*causes, *on_package])
+        if next(iter(candidates), None) is None:
+            raise _RejectedError(causes)
+        criteria[node] = _Criterion(causes, candidates)
 
-    def _candidates(self, node: Identifier, requirements: _Requirements) -> Iterable[Node]:
-        excluded = IteratorMapping(self._excluded, iter)
-        return build_iter_view(self.provider.find_matches(node, requirements, excluded))
+    def _candidates(self, node: Identifier, causes: Iterable[Cause]) -> Candidates:
+        """Return the candidates of a node that meet requirements, and that may be chosen at all."""
+        excluded = {
+            release
+            for limited in (node, without_extras(node))
+            for release in self._excluded.get(limited, ())
+        }
+        requirements = [cause.requirement for cause in causes]
+        return self.provider.find_matches(node, requirements, excluded)
 
     # ---- pins that give way
 
@@ -324,7 +319,7 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
             _RejectedError: a node has no candidate any more: a removed pin had admitted a yanked
                 release.
         """
-        pins, criteria = state.mapping, state.criteria
+        pins, criteria = state.pins, state.criteria
         while removed:
             reached = self._reached(state)
             for node in [node for node in criteria if node not in reached]:
@@ -340,24 +335,27 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
                 if limited.isdisjoint((node, without_extras(node))):
                     continue
                 limits = _limits(node, state)
-                candidates = self._candidates(
-                    node, {node: iter([limit.requirement for limit in limits])}
-                )
-                if not candidates:
+                candidates = self._candidates(node, limits)
+                best = next(iter(candidates), None)
+                if best is None:
                     raise _RejectedError(limits)
                 causes = [cause for cause in limits if cause.requirement.identifier == node]
-                criteria[node] = Criterion(candidates, causes, ())
-                if node in pins and next(iter(candidates)) is not pins[node]:
+                criteria[node] = _Criterion(causes, candidates)
+                if node in pins and best is not pins[node]:
                     removed.append(pins.pop(node))
 
     def _reached(self, state: _State) -> set[Identifier]:
         """Return the nodes that the request and the pins that it reaches require."""
-        waiting = [node for node in state.criteria if None in state.criteria[node].iter_parent()]
+        waiting = [
+            node
+            for node, criterion in state.criteria.items()
+            if any(cause.parent is None for cause in criterion.causes)
+        ]
         reached: set[Identifier] = set()
         while waiting:
             node = waiting.pop()
-            if node not in reached and node in state.mapping:
-                requirements = self.provider.get_dependencies(state.mapping[node])
+            if node not in reached and node in state.pins:
+                requirements = self.provider.get_dependencies(state.pins[node])
                 waiting += [requirement.identifier for requirement in requirements]
             reached.add(node)
         return reached
@@ -377,12 +375,11 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
         requirement on the node itself remains: without it, nothing needs the node.
         """
         parents = {cause.parent for cause in causes}
-        for pin in reversed(state.mapping.values()):
+        for pin in reversed(state.pins.values()):
             if pin in parents:
                 fewer = [cause for cause in causes if cause.parent is not pin]
-                requirements = [cause.requirement for cause in fewer]
-                if any(requirement.identifier == node for requirement in requirements):
-                    candidates = self._candidates(node, {node: iter(requirements)})
+                if any(cause.requirement.identifier == node for cause in fewer):
+                    candidates = self._candidates(node, fewer)
                     if all(candidate in rejected for candidate in candidates):
                         causes = fewer
         return {cause.parent for cause in causes if cause.parent is not None}
@@ -409,9 +406,9 @@ def _limits(node: Identifier, state: _State) -> list[Cause]:
     limits = []
     for limited in dict.fromkeys((node, without_extras(node))):
         if limited in state.criteria:
-            for cause in state.criteria[limited].information:
+            for cause in state.criteria[limited].causes:
                 parent = cause.parent
-                if parent is None or state.mapping.get(parent.identifier) is parent:
+                if parent is None or state.pins.get(parent.identifier) is parent:
                     limits.append(cause)
     return limits
 
@@ -423,20 +420,9 @@ def _count_unaffected(trail: Sequence[_State], nogood: AbstractSet[Node]) -> int
     pins were replaced is counted from there on.
     """
     for number, state in enumerate(trail[1:], 1):
-        is_after_replacement = len(state.mapping) < number
+        is_after_replacement = len(state.pins) < number
         if is_after_replacement or all(
-            state.mapping.get(release.identifier) is release for release in nogood
+            state.pins.get(release.identifier) is release for release in nogood
         ):
             return number
     return len(trail)
-
-
-def _result(state: _State) -> Result[NodeRequirement, Node, Identifier]:
-    """Return resolvelib's form of a solution. The edges of its graph are the requirements."""
-    graph: DirectedGraph[Identifier | None] = DirectedGraph()
-    for node in (None, *state.mapping):
-        graph.add(node)
-    for node, criterion in state.criteria.items():
-        for parent in criterion.iter_parent():
-            graph.connect(None if parent is None else parent.identifier, node)
-    return Result(state.mapping, graph, state.criteria)
