@@ -61,11 +61,9 @@ def host_reasons(case):
     return codes(evaluate.host_reasons(host(case["driver"], gpus(case)), DATA))
 
 
-def library_facts(case):
-    """Return the codes of the reasons by host fact."""
+def library_reasons(case):
     library = DATA.library(*case["library"])
-    facts = evaluate.library_reasons("x", library, host(case["driver"], gpus(case)), DATA)
-    return {fact: codes(reasons) for fact, reasons in facts.items()}
+    return codes(evaluate.library_reasons("x", library, host(case["driver"], gpus(case)), DATA))
 
 
 def owner_reasons(case):
@@ -108,7 +106,7 @@ CALLS = {
     "device_tier": lambda case: evaluate.device_tier(
         code(case), host(None, gpus(case)).replace(driver_cuda=pair(case["driver_cuda"]))
     ),
-    "library_reasons": library_facts,
+    "library_reasons": library_reasons,
     "driver_reasons": driver_reasons,
     "host_reasons": host_reasons,
     "cudnn_reasons": lambda case: codes(rules.cudnn_reasons("x", case["build"], case["runtime"])),

@@ -128,7 +128,7 @@ def companion_cell(name: str, host: Host) -> str:
     releases = DATA.releases(name, host.platform)
     for library in sorted(releases, key=lambda library: Version(library.version), reverse=True):
         for choice in [*library.choices()] or [library]:
-            if not any(evaluate.library_reasons(name, choice, host, DATA).values()):
+            if not evaluate.library_reasons(name, choice, host, DATA):
                 cuda = f" cu{choice.cuda_major}" if choice.cuda_major else ""
                 return f"{library.version.partition('+')[0]}{cuda}"
     return "-"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 
 from ..errors import Reason, is_doubt
 from ..model import Build, CudaVersion, Host, first_texts
@@ -118,11 +117,11 @@ def row_reasons(row: Row, host: Host, data: CompatibilityData) -> tuple[Reason, 
     if not host.gpus:
         return needs_gpu_reasons(row, host)
     build = build_of_row(row, host.platform)
-    facts = evaluate.build_reasons(row.subject, build, host, data, on_path=True)
+    reasons = evaluate.build_reasons(row.subject, build, host, data, on_path=True)
     # A driver newer than the data is a doubt about the data, not about the build.
     dropped = evaluate.host_reasons(host, data) if row.cuda is not None else ()
     certain = (reason for reason in dropped if not is_doubt(reason))
-    return (*certain, *chain(*facts.values()))
+    return (*certain, *reasons)
 
 
 def needs_gpu_reasons(row: Row, host: Host) -> tuple[Reason, ...]:
@@ -162,7 +161,7 @@ def record_reasons(
     distribution = wheel_distribution(name, cuda, data)
     if distribution is not None and host.gpus:
         library = data.library(distribution, version, host.platform)
-        reasons += chain(*evaluate.library_reasons(subject, library, host, data).values())
+        reasons += evaluate.library_reasons(subject, library, host, data)
     if distribution is not None:
         reasons += evaluate.known_bad_reasons(distribution, version, host, data, subject)
     return tuple(reasons)

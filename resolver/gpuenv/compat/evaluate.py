@@ -2,8 +2,7 @@
 
 - `build_reasons`, `library_reasons`, `known_bad_reasons`, `host_reasons`, `device_tier`: one
   release on a host. The resolver asks these of every candidate. Answers are complete, never just
-  the first reason, and are keyed by the host fact that they are about: "__driver", "__sm" and
-  "__data" are nodes of the resolver's graph.
+  the first reason.
 - `variant_reasons`: the properties of a variant wheel on a host.
 - `agreements`: what a package and all packages beside it must share. The resolver asks it for
   every candidate, `environment_findings` for every package.
@@ -39,7 +38,6 @@ from .architectures import show_code
 from .data import CompatibilityData
 from .extensions import FRAMEWORK, Links, abi_text, release_of, shown_release
 
-Facts = dict[str, tuple[Reason, ...]]
 # A reason, and the packages that it is about, the one to replace first; () for the host.
 Finding = tuple[Reason, tuple[str, ...]]
 
@@ -48,6 +46,8 @@ cudnn_reasons = rules.cudnn_reasons
 code_reasons = rules.device_reasons
 # The codes of reasons about the host alone, against every build.
 HOST_CODES = ("gpu-needs-newer-driver", "gpu-dropped-by-driver", "jetson-wheel")
+# The codes of reasons about the driver of a toolkit.
+TOOLKIT_CODES = (*HOST_CODES[:2], "driver-floor", "driver-floor-unknown", "driver-cuda")
 _CUDNN = "nvidia-cudnn-cu"
 
 
@@ -85,7 +85,7 @@ def other_build_reason(
 
 def build_reasons(
     subject: str, build: Build | None, host: Host, data: CompatibilityData, *, on_path: bool
-) -> Facts:
+) -> tuple[Reason, ...]:
     """R1 and R2 for the build of a framework or of a companion.
 
     Args:
@@ -96,49 +96,52 @@ def build_reasons(
         on_path: whether a convolution runs the build's own code.
 
     Returns:
-        Reasons by host fact. Codes: those of the rules, build-unknown, cpu-build.
+        Codes: those of the rules, build-unknown, cpu-build.
     """
     if not host.gpus:
-        return {}
+        return ()
     if build is None:
         return _not_in_data("build-unknown", subject)
     if build.cuda is None:
-        return {"__sm": rules.cpu_build_reasons(subject, build.code, host)}
-    device: tuple[Reason, ...] = ()
-    if on_path:
-        device = code_reasons(subject, build.code, host)
-    return {"__sm": device, "__driver": driver_reasons(subject, build.cuda, host, data)}
+        return rules.cpu_build_reasons(subject, build.code, host)
+    device = code_reasons(subject, build.code, host) if on_path else ()
+    return device + driver_reasons(subject, build.cuda, host, data)
 
 
 def library_reasons(
     subject: str, library: Library | None, host: Host, data: CompatibilityData
-) -> Facts:
+) -> tuple[Reason, ...]:
     """R2 for a CUDA library, and R1 for a library whose toolkit is known.
 
     For other libraries of an environment, the builds of the frameworks decide which driver it
     needs; see `requested_library_reasons` for a library without a framework.
 
     Returns:
-        Reasons by host fact. Codes: those of the rules, library-unknown.
+        Codes: those of the rules, library-unknown.
     """
     if library is None:
-        if rules.needs_jetson_wheels(host.gpus):  # no library of an index is one
-            return {"__sm": code_reasons(subject, Code(sass=None), host)}
-        return _not_in_data("library-unknown", subject)
+        return jetson_reasons(subject, host) or _not_in_data("library-unknown", subject)
     if not host.gpus:
-        return {}
+        return ()
     if library.by_cuda:  # one library for each CUDA version: one of them must run
         every = [library_reasons(subject, choice, host, data) for choice in library.choices()]
-        return next((facts for facts in every if not any(facts.values())), every[0])
-    facts = {"__sm": code_reasons(subject, library.code, host)}
+        return every[0] if all(every) else ()
+    reasons = code_reasons(subject, library.code, host)
     if library.cuda is not None:
-        facts["__driver"] = driver_reasons(subject, library.cuda, host, data)
-    return facts
+        reasons += driver_reasons(subject, library.cuda, host, data)
+    return reasons
+
+
+def jetson_reasons(subject: str, host: Host) -> tuple[Reason, ...]:
+    """R2 for any library of an index on a Jetson before Thor, which needs other wheels."""
+    if not rules.needs_jetson_wheels(host.gpus):
+        return ()
+    return code_reasons(subject, Code(sass=None), host)
 
 
 def requested_library_reasons(
     subject: str, library: Library | None, host: Host, data: CompatibilityData
-) -> Facts:
+) -> tuple[Reason, ...]:
     """R1 and R2 for a CUDA library without a framework: see `library_reasons`.
 
     R1 counts from the first toolkit of the library's CUDA major if its own is not known.
@@ -148,20 +151,22 @@ def requested_library_reasons(
     return library_reasons(subject, library, host, data)
 
 
-def source_reasons(name: str, version: str, host: Host, data: CompatibilityData) -> Facts:
+def source_reasons(
+    name: str, version: str, host: Host, data: CompatibilityData
+) -> tuple[Reason, ...]:
     """R2 for a source distribution whose project compiles code for certain devices only.
 
     Returns:
-        Reasons by host fact. Codes: needs-gpu, those of the rule.
+        Codes: needs-gpu, those of the rule.
     """
     row = data.compiled_against(name, version)
     if row is None or not row.capabilities:
-        return {}
+        return ()
     if not host.gpus:
-        return {"__sm": (gpu_reason(f"{name} {version}"),)}
+        return (gpu_reason(f"{name} {version}"),)
     targets = tuple(capability.replace(".", "") for capability in row.capabilities)
     code = Code(sass=targets, ptx=(), source=row.source)
-    return {"__sm": code_reasons(f"{name} {version}", code, host)}
+    return code_reasons(f"{name} {version}", code, host)
 
 
 def gpu_reason(subject: str, source: str = "") -> Reason:
@@ -170,9 +175,9 @@ def gpu_reason(subject: str, source: str = "") -> Reason:
     return Reason(code="needs-gpu", subject=subject, need="a GPU", have=have, source=source)
 
 
-def _not_in_data(code: str, subject: str) -> Facts:
+def _not_in_data(code: str, subject: str) -> tuple[Reason, ...]:
     need, have = "a release that the data knows", "not in the compatibility data"
-    return {"__data": (Reason(code=code, subject=subject, need=need, have=have),)}
+    return (Reason(code=code, subject=subject, need=need, have=have),)
 
 
 def driver_reasons(
@@ -786,8 +791,7 @@ def _device_findings(
         subject, build, on_path = package.build_subject, package.build, package.on_path
         if package.framework == FRAMEWORK and on_path and build is not None:
             torch = build.cuda
-        for reasons in build_reasons(subject, build, host, data, on_path=on_path).values():
-            yield from _about(reasons, package)
+        yield from _about(build_reasons(subject, build, host, data, on_path=on_path), package)
     for package in packages:
         if package.toolkit is not None:
             yield from _about(driver_reasons(package.subject, package.toolkit, host, data), package)
@@ -818,8 +822,7 @@ def _library_findings(
         library = package.library
         if library is not None and library.by_cuda and torch is not None:
             library = library.of_cuda(torch) or library  # the one that is loaded
-        for reasons in judge(package.subject, library, host, data).values():
-            yield from _about(reasons, package)
+        yield from _about(judge(package.subject, library, host, data), package)
 
 
 def _unknown_driver(

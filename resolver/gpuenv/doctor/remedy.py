@@ -191,7 +191,7 @@ def _suitable_builds(
 
 
 def _suits(build: Build, host: Host, data: CompatibilityData) -> bool:
-    return not any(build_reasons(build.local, build, host, data, on_path=True).values())
+    return not build_reasons(build.local, build, host, data, on_path=True)
 
 
 def _same_release(version: str) -> str:

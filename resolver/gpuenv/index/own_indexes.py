@@ -210,6 +210,6 @@ class OwnIndexes:
                 reasons = evaluate.build_reasons(
                     build.local, build, self._host, self._data, on_path=True
                 )
-                if all(map(is_doubt, [reason for every in reasons.values() for reason in every])):
+                if all(map(is_doubt, reasons)):
                     builds[kind] = None
         return tuple(builds)

@@ -138,8 +138,7 @@ def _package_reasons(facts: ReleaseFacts, root: PackageRequirement) -> Iterator[
         yield missing
         if store.data.covers(root.name) or store.data.framework_of(root.name) is not None:
             # A Jetson needs other wheels, whatever is missing here.
-            unknown = evaluate.library_reasons(root.name, None, store.host, store.data)
-            yield from unknown.get("__sm", ())
+            yield from evaluate.jetson_reasons(root.name, store.host)
     if root.url is not None:
         releases = facts.store.at_url(root.name, root.url)
         yield from _reasons_against_all(facts.reasons_with_libraries, releases)

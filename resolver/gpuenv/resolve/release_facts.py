@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from ..compat import evaluate
-from ..compat.evaluate import Facts, Package
+from ..compat.evaluate import Package
 from ..errors import OfflineError, Reason, UnusableFileError, deciding_first, is_doubt
 from ..model import Build, Host, Library, Requirement, show_pair
 from ..requirements.target import parse_requirement
@@ -47,7 +47,7 @@ class ReleaseFacts:
         self.owners = owners
         self._host = store.host
         self._data = store.data
-        self._facts: dict[Release, Facts] = {}
+        self._reasons: dict[Release, tuple[Reason, ...]] = {}
         self._requirements: dict[Node, Sequence[NodeRequirement]] = {}
         self.offline: list[OfflineError] = []
         reasons: Sequence[Reason] = ()
@@ -58,28 +58,23 @@ class ReleaseFacts:
         self.host_doubts: tuple[Reason, ...] = tuple(unknown)
         self._host_reasons = tuple(reason for reason in reasons if reason not in unknown)
 
-    # ---- facts
+    # ---- reasons against a release
 
-    def facts(self, release: Release) -> Facts:
-        """Return every host fact that a release needs, each with all reasons against it."""
-        if release not in self._facts:
-            self._facts[release] = self._find_facts(release)
-        return self._facts[release]
-
-    def reasons(self, release: Release) -> list[Reason]:
+    def reasons(self, release: Release) -> tuple[Reason, ...]:
         """Return every reason of the host and the data against a release, the deciding first."""
-        return list(deciding_first(chain.from_iterable(self.facts(release).values())))
+        if release not in self._reasons:
+            self._reasons[release] = deciding_first(self._find_reasons(release))
+        return self._reasons[release]
 
-    def build_reasons(self, build: Build) -> list[Reason]:
+    def build_reasons(self, build: Build) -> tuple[Reason, ...]:
         """Return every reason against a build and its cuDNN, whether or not an index has them."""
-        reasons = [reason for group in self._build_facts(build).values() for reason in group]
+        reasons = self._reasons_of_build(build)
         if build.cuda is not None and build.cudnn is not None:
             name = f"nvidia-cudnn-cu{build.cuda[0]}"
             library = self._data.library(name, build.cudnn, self._host.platform)
             if library is not None:
                 subject = f"{name} {build.cudnn}"
-                facts = evaluate.library_reasons(subject, library, self._host, self._data)
-                reasons += facts["__sm"]
+                reasons += evaluate.library_reasons(subject, library, self._host, self._data)
         return reasons
 
     def reasons_with_libraries(self, release: Release) -> tuple[Reason, ...]:
@@ -95,7 +90,7 @@ class ReleaseFacts:
             failures = [need for need in read if isinstance(need, HostRequirement)]
             return (*reasons, *(reason for need in failures for reason in need.reasons))
         if any(reason.code == "other-build" for reason in reasons):
-            return tuple(reasons)
+            return reasons
         try:
             dependencies = store.dependencies(release.wheel)
         except UnusableFileError as error:
@@ -115,38 +110,39 @@ class ReleaseFacts:
             if marker and not store.environment.marker(marker, extras):
                 continue
             for library in store.in_ranges(store.candidates(name), [dependency.specifier])[:1]:
-                for fact, against in self.facts(library).items():
-                    reasons += () if fact == "__driver" else against
+                reasons += tuple(
+                    reason
+                    for reason in self.reasons(library)
+                    if reason.code not in evaluate.TOOLKIT_CODES
+                )
         return deciding_first(dict.fromkeys(reasons))
 
-    def _find_facts(self, release: Release) -> Facts:
+    def _find_reasons(self, release: Release) -> tuple[Reason, ...]:
         other_build = self._other_build(release)
         if other_build is not None:
-            return {"__build": (other_build,)}
+            return (other_build,)
         if isinstance(release, Variant):
             try:
-                facts = self._variant_facts(release)
+                reasons = self._reasons_of_variant(release)
             except UnusableFileError as error:
-                return {"__file": (error.reason,)}
+                return (error.reason,)
             names: Sequence[str] = release.way.carriers
         elif release.needs_build and not self.store.request.may_build(release.name):
             have = "only a source distribution, and --no-build"
             subject = f"{release.name} {release.version}"
             reason = Reason(code="only-sdist", subject=subject, need="a wheel", have=have)
-            return {"__file": (reason,)}
+            return (reason,)
         elif release.needs_build and not release.on_path:
             name = release.name
-            facts = evaluate.source_reasons(name, release.version, self._host, self._data)
+            reasons = evaluate.source_reasons(name, release.version, self._host, self._data)
             names = (name,)
         else:
-            facts, names = self._candidate_facts(release), (release.name,)
-            if release.judged is not None and release.judged.reasons:
-                facts = facts | {"__variant": release.judged.reasons}
+            reasons, names = self._reasons_of_candidate(release), (release.name,)
+            if release.judged is not None:
+                reasons += release.judged.reasons
         for name in names:
-            bad = evaluate.known_bad_reasons(name, release.version, self._host, self._data)
-            if bad:
-                facts = facts | {"__data": facts.get("__data", ()) + bad}
-        return facts
+            reasons += evaluate.known_bad_reasons(name, release.version, self._host, self._data)
+        return reasons
 
     def _other_build(self, release: Release) -> Reason | None:
         """Return the reason against a build that is not the one that the user chose by hand."""
@@ -163,53 +159,46 @@ class ReleaseFacts:
         cuda = None if build is None else build.cuda
         return evaluate.other_build_reason(chosen, framework, subject, (tag,), cuda)
 
-    def _candidate_facts(self, candidate: Candidate) -> Facts:
+    def _reasons_of_candidate(self, candidate: Candidate) -> tuple[Reason, ...]:
         if candidate.variant is not None and candidate.build is not None and candidate.build.cuda:
-            return {}  # the properties of the variant say what it needs
+            return ()  # the properties of the variant say what it needs
         if candidate.build is not None:
-            return self._build_facts(candidate.build)
+            return self._reasons_of_build(candidate.build)
         subject, on_path = f"{candidate.name} {candidate.version}", candidate.on_path
         if candidate.framework is not None:
             return evaluate.build_reasons(subject, None, self._host, self._data, on_path=on_path)
         library = candidate.library
         if library is None and not (self._data.is_library(candidate.name) and self._host.gpus):
             if not self._data.is_extension(candidate.name):
-                return {}
-            unknown = evaluate.library_reasons(subject, None, self._host, self._data)
-            return {"__sm": unknown.get("__sm", ())}  # a Jetson needs other wheels
-        facts = evaluate.requested_library_reasons(subject, library, self._host, self._data)
-        return self._with_host_reasons(facts)
+                return ()
+            return evaluate.jetson_reasons(subject, self._host)
+        reasons = evaluate.requested_library_reasons(subject, library, self._host, self._data)
+        needs_driver = library is not None and library.cuda_majors()
+        return reasons + self._host_reasons if needs_driver else reasons
 
-    def _build_facts(self, build: Build) -> Facts:
+    def _reasons_of_build(self, build: Build) -> tuple[Reason, ...]:
         subject, on_path = f"{build.name} {build.local}", self.store.on_path(build.name)
-        facts = evaluate.build_reasons(subject, build, self._host, self._data, on_path=on_path)
-        return self._with_host_reasons(facts)
+        reasons = evaluate.build_reasons(subject, build, self._host, self._data, on_path=on_path)
+        return reasons if build.cuda is None else reasons + self._host_reasons
 
-    def _with_host_reasons(self, facts: Facts) -> Facts:
-        """Add the reasons against the host's driver to the facts of a build that needs CUDA."""
-        if "__driver" not in facts:
-            return facts
-        return facts | {"__driver": self._host_reasons + facts["__driver"]}
-
-    def _variant_facts(self, variant: Variant) -> Facts:
+    def _reasons_of_variant(self, variant: Variant) -> tuple[Reason, ...]:
         subject, build, framework = variant.label, variant.build, variant.framework
         has_carriers = [bool(way.carriers) for way in framework.ways]
         if not self._host.gpus:
             is_limited = framework != self._data.framework(framework.name)
             if is_limited or not all(has_carriers):
-                return {}  # the user asks for a CUDA build, or there is a CPU variant
-            return {"__sm": (evaluate.gpu_reason(subject),)}
+                return ()  # the user asks for a CUDA build, or there is a CPU variant
+            return (evaluate.gpu_reason(subject),)
         if not any(has_carriers):
-            return {}  # the user asks for the CPU build; the plan has a warning
+            return ()  # the user asks for the CPU build; the plan has a warning
         if build is None:
             subject += f": {' and '.join(variant.way.carriers)}"
-        facts = evaluate.build_reasons(subject, build, self._host, self._data, on_path=True)
+        reasons = evaluate.build_reasons(subject, build, self._host, self._data, on_path=True)
         if build is not None:
             if build.cuda is None:
-                return facts
-            facts = self._with_host_reasons(facts)
-        library_reasons = self._missing_libraries(variant)
-        return facts | {"__extra": library_reasons} if library_reasons else facts
+                return reasons
+            reasons += self._host_reasons
+        return reasons + self._missing_libraries(variant)
 
     def _missing_libraries(self, variant: Variant) -> tuple[Reason, ...]:
         """Return the reason against a release that brings no CUDA libraries.
@@ -257,8 +246,8 @@ class ReleaseFacts:
         for library in self._data.releases(f"nvidia-cudnn-cu{cuda}", self._host.platform):
             if library.version.partition(".")[0] == major:
                 subject = f"cuDNN {library.version} for CUDA {cuda}"
-                facts = evaluate.library_reasons(subject, library, self._host, self._data)
-                reasons = facts["__sm"] + evaluate.known_bad_reasons(
+                reasons = evaluate.library_reasons(subject, library, self._host, self._data)
+                reasons += evaluate.known_bad_reasons(
                     library.name, library.version, self._host, self._data, subject
                 )
                 if not reasons:

@@ -288,7 +288,7 @@ class Solution:
             return known[release]
         known[release] = None, release  # for a circle of requirements
         requirements = self.facts.known_requirements(release)
-        reasons = [*self.facts.reasons(release)]
+        reasons = self.facts.reasons(release)
         for requirement in requirements:
             if isinstance(requirement, HostRequirement):
                 reasons += requirement.reasons
@@ -307,8 +307,8 @@ class Solution:
                 break
         return known[release]
 
-    def _rejection(self, release: Release, name: str, reasons: Sequence[Reason]) -> Rejection:
-        known = tuple(reasons) or self._conflicts(release) or self._other_release(release)
+    def _rejection(self, release: Release, name: str, reasons: tuple[Reason, ...]) -> Rejection:
+        known = reasons or self._conflicts(release) or self._other_release(release)
         known = known or self._missing_dependencies(release) or self._other_choice(release)
         if not known:  # nothing more exact is known
             need = "dependencies that fit the other requirements"
@@ -369,12 +369,12 @@ class Solution:
             reasons.append(reason)
         return tuple(reasons[:1])
 
-    def _refusals(self, release: Candidate) -> list[Reason]:
+    def _refusals(self, release: Candidate) -> tuple[Reason, ...]:
         """Return why a release can be no dependency: the host, or what chosen releases agree on."""
         reasons = self.facts.reasons(release)
         for needed in self.facts.known_requirements(release):
             if isinstance(needed, AgreementRequirement):
-                reasons += self._exclusions(release, needed)
+                reasons += tuple(self._exclusions(release, needed))
         return reasons
 
     def _exclusions(self, release: Release, needed: NodeRequirement) -> Iterator[Reason]:
