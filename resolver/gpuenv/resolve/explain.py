@@ -422,15 +422,15 @@ class _Member:
     """
 
     def __init__(self, facts: ReleaseFacts, root: NodeRequirement, nodes: Sequence[Node]) -> None:
+        releases = [node for node in nodes if not isinstance(node, Token)]
         self.root = root
         self.ranges: dict[Identifier, list[tuple[str, PackageRequirement]]] = {}
         self.agreements: dict[Identifier, list[tuple[str, AgreementRequirement]]] = {}
         self._add(REQUEST, root)
-        own = [node for node in nodes if node.identifier == root.identifier]
-        self.label = _label(own[0]) if own else str(root)
-        files = [node.wheel for node in own if not isinstance(node, Token)]
+        own = [node for node in releases if node.identifier == root.identifier]
+        self.label = own[0].label if own else str(root)
         required: dict[Node, Sequence[NodeRequirement]] = {}
-        by_identifier = {node.identifier: node for node in nodes}
+        by_identifier: dict[Identifier, Release] = {node.identifier: node for node in releases}
         reached = own[:]
         for node in reached:  # grows
             with suppress(PackageIndexError):
@@ -441,14 +441,11 @@ class _Member:
                 is_framework = isinstance(requirement, FrameworkRequirement)
                 if other is not None and other not in reached and not is_framework:
                     reached.append(other)
-        for node in (*own, *(node for node in nodes if node not in own)):
-            requirements = required.get(node, ())
-            parent = self.label
+        for node in (*own, *(node for node in releases if node not in own)):
             # jax 0.12.0 is the distribution of jax 0.12.0 (cuda12).
-            is_own_file = not isinstance(node, Token) and any(node.wheel is file for file in files)
-            if node not in own and not is_own_file:
-                parent = f"{_label(node)} (for {self.label})"
-            for requirement in requirements:
+            is_own_file = any(node.wheel is release.wheel for release in own)
+            parent = self.label if is_own_file else f"{node.label} (for {self.label})"
+            for requirement in required.get(node, ()):
                 self._add(parent, requirement)
 
     def _add(self, parent: str, requirement: NodeRequirement) -> None:
@@ -563,7 +560,3 @@ def _further_conflicts(facts: ReleaseFacts, member: _Member, other: _Member) -> 
             if opposite is not None:
                 label, needed = opposite[0], opposite[1].agreement
                 yield disagreement_reason(release.label, requirement.agreement, label, needed)
-
-
-def _label(node: Node) -> str:
-    return str(node) if isinstance(node, Token) else node.label

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from ..compat.evaluate import needs_of_gpus, shared_path_reasons
 from ..compat.user_rows import SOURCE
 from ..errors import Reason, is_doubt
-from ..model import Build, Choice, CudaVersion, Needs, Pin, Plan
+from ..model import Build, Choice, CudaVersion, Framework, Needs, Pin, Plan
 from ..requirements.target import normalize_name, parse_requirement
 from ..serialize import canonical_json, text_digest
 from .graph import Candidate, FrameworkId, FrameworkRequirement, PackageRequirement, Release
@@ -121,29 +121,32 @@ def digest(plan: Plan) -> str:
 def _choices(solution: Solution) -> tuple[Choice, ...]:
     """Return the builds of the frameworks: those of the request in its order, then by name."""
     store, data = solution.store, solution.store.data
-    choices: dict[str, Choice] = {}
+    frameworks: dict[str, Framework] = {}
     for root in solution.roots:
+        framework: Framework | None = None
         if isinstance(root, FrameworkRequirement):
-            name, variant = root.framework.name, solution.variants[root.identifier]
-            way = variant.way.variant
-            choices[name] = _choice(solution, name, variant.version, variant.build, way)
+            framework = root.framework
         elif isinstance(root, PackageRequirement) and store.on_path(root.name) and not root.extras:
-            owner = store.data.framework_of(root.name)
-            name = root.name if owner is None else owner.name
-            if name not in choices:
-                pin = solution.pinned[root.name]
-                choices[name] = _choice(solution, name, pin.version, pin.build, "unknown")
+            framework = data.framework_of(root.name)
+        if framework is not None:
+            frameworks[framework.name] = framework
     for framework in data.all_frameworks():
-        installed = framework.installed_way(solution.versions, store.host.platform)
-        if framework.name in choices or installed is None:
+        frameworks.setdefault(framework.name, framework)
+    choices = []
+    for name, framework in frameworks.items():
+        variant = solution.variants.get(FrameworkId.of(name))
+        if variant is not None:
+            way = variant.way.variant
+            choices.append(_choice(solution, name, variant.version, variant.build, way))
             continue
-        pin = solution.pinned[installed.distribution]
-        build = pin.build
-        if build is None and not framework.is_single_distribution:
-            build = data.variant(framework, installed, pin.version, store.host.platform)
-        name, way = framework.name, installed.variant
-        choices[name] = _choice(solution, name, pin.version, build, way)
-    return tuple(choices.values())
+        installed = framework.installed_way(solution.versions, store.host.platform)
+        if installed is not None:
+            pin = solution.pinned[installed.distribution]
+            build = pin.build
+            if build is None and not framework.is_single_distribution:
+                build = data.variant(framework, installed, pin.version, store.host.platform)
+            choices.append(_choice(solution, name, pin.version, build, installed.variant))
+    return tuple(choices)
 
 
 def _choice(

@@ -323,20 +323,15 @@ class Provider:
             return isinstance(requirement, HostRequirement) and not self.is_blocked(requirement)
         if isinstance(requirement, SameFileRequirement):
             return candidate.wheel is requirement.wheel
-        url = requirement.url if isinstance(requirement, PackageRequirement) else None
-        if url is not None and not self._is_at(url, candidate):
+        if not isinstance(requirement, (PackageRequirement, FrameworkRequirement)):
             return False
-        if isinstance(requirement, (PackageRequirement, FrameworkRequirement)):
-            return contains(requirement.specifier, candidate.version)
-        return False
+        url = requirement.url if isinstance(requirement, PackageRequirement) else None
+        is_at_url = url is None or self._is_at(url, candidate)
+        return is_at_url and contains(requirement.specifier, candidate.version)
 
     def _is_at(self, url: str, release: Release) -> bool:
         at_url = self.store.at_url(release.wheel.name, url)
         return any(release.wheel is other.wheel for other in at_url)
-
-    def get_dependencies(self, candidate: Node) -> Sequence[NodeRequirement]:
-        """Return the requirements of a candidate on this host (see ReleaseFacts)."""
-        return self.facts.requirements_of(candidate)
 
     def read_ahead(self, candidate: Node) -> None:
         """Start to read what a candidate requires, once."""

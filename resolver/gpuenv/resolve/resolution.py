@@ -231,47 +231,21 @@ class LearningResolver:
         return _Conflict(node=node, nogood=nogood, causes=list(causes), impossible=impossible)
 
     def _pin(self, candidate: Node, state: _State, replacements: Counter[Identifier]) -> _State:
-        """Return the state with a candidate.
-
-        Raises:
-            _RejectedError: it cannot be chosen with the pins.
-        """
-        self._check(candidate, state.pins, replacements)
-        self.provider.read_ahead(candidate)
-        requirements = self.provider.get_dependencies(candidate)
-        pins, criteria = {**state.pins}, {**state.criteria}
-        for requirement in requirements:
-            self._add(criteria, Cause(requirement, candidate))
-        pins[candidate.identifier] = candidate
-        replaced = []
-        for requirement in requirements:
-            pin = pins.get(requirement.identifier)
-            if pin is not None and not self.provider.is_satisfied_by(requirement, pin):
-                replacements[requirement.identifier] += 1
-                replaced.append(pins.pop(requirement.identifier))
-        pinned = _State(pins, criteria)
-        if replaced:
-            self._take_back(replaced, pinned)
-        return pinned
-
-    def _check(
-        self,
-        candidate: Node,
-        pins: Mapping[Identifier, Node],
-        replacements: Mapping[Identifier, int],
-    ) -> None:
-        """Compare a candidate with what was learned, and its requirements with the pins.
+        """Return the state with a candidate, without the pins that give way to its requirements.
 
         Raises:
             _RejectedError: it cannot be chosen with the pins.
         """
         if self.why_excluded(candidate):  # learned since the candidates of its node were found
             raise _RejectedError(self.why_excluded(candidate), frozenset())
+        pins, criteria = {**state.pins}, {**state.criteria}
         for conflict in self._nogoods.get(candidate, ()):
             others = conflict.nogood - {candidate}
             if all(pins.get(other.identifier) is other for other in others):
                 raise _RejectedError(conflict.causes, others)
-        for requirement in self.provider.get_dependencies(candidate):
+        replaced: dict[Identifier, Node] = {}
+        requirements = self.provider.facts.requirements_of(candidate)
+        for requirement in requirements:
             node = requirement.identifier
             pin = pins.get(node)
             if pin is None or self.provider.is_satisfied_by(requirement, pin):
@@ -279,6 +253,18 @@ class LearningResolver:
             may_give_way = self.provider.may_give_way(node, candidate.identifier)
             if not may_give_way or replacements[node] == _MAX_REPLACEMENTS:
                 raise _RejectedError([Cause(requirement, candidate)], {pin})
+            replaced[node] = pin
+        self.provider.read_ahead(candidate)
+        for requirement in requirements:
+            self._add(criteria, Cause(requirement, candidate))
+        for node in replaced:
+            del pins[node]
+        replacements.update(replaced.keys())
+        pins[candidate.identifier] = candidate
+        pinned = _State(pins, criteria)
+        if replaced:
+            self._take_back(list(replaced.values()), pinned)
+        return pinned
 
     def _add(self, criteria: dict[Identifier, _Criterion], cause: Cause) -> None:
         """Add a requirement to the criterion of its node.
@@ -328,7 +314,7 @@ class LearningResolver:
                     removed.append(pins.pop(node))
             limited: set[Identifier] = set()
             for pin in removed:
-                requirements = self.provider.get_dependencies(pin)
+                requirements = self.provider.facts.requirements_of(pin)
                 limited.update(requirement.identifier for requirement in requirements)
             removed = []
             for node in criteria:
@@ -355,7 +341,7 @@ class LearningResolver:
         while waiting:
             node = waiting.pop()
             if node not in reached and node in state.pins:
-                requirements = self.provider.get_dependencies(state.pins[node])
+                requirements = self.provider.facts.requirements_of(state.pins[node])
                 waiting += [requirement.identifier for requirement in requirements]
             reached.add(node)
         return reached
@@ -419,10 +405,9 @@ def _count_unaffected(trail: Sequence[_State], nogood: AbstractSet[Node]) -> int
     Those are the states before its last pin and before every pin that replaced others: how often
     pins were replaced is counted from there on.
     """
-    for number, state in enumerate(trail[1:], 1):
-        is_after_replacement = len(state.pins) < number
-        if is_after_replacement or all(
-            state.pins.get(release.identifier) is release for release in nogood
-        ):
-            return number
-    return len(trail)
+    return next(
+        number
+        for number, state in enumerate(trail[1:], 1)
+        if len(state.pins) < number  # it is after a replacement
+        or all(state.pins.get(release.identifier) is release for release in nogood)
+    )
