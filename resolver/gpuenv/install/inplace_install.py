@@ -15,7 +15,7 @@ from ..compat.extensions import may_describe_itself_as
 from ..compat.rows import Family
 from ..distributions import Distribution
 from ..errors import InputError, Reason
-from ..lock.pylock import DIRECT
+from ..index.protocol import DIRECT_URL
 from ..model import PackageChange, Pin, Requirement, Wheel
 from ..requirements.overrides import Overrides
 from ..requirements.target import TargetEnvironment, parse_requirement
@@ -124,7 +124,7 @@ def changed_pins(pins: Sequence[Pin], installed: InstalledByName) -> list[Pin]:
         wheel, distribution = pin.wheel, installed.get(pin.wheel.name)
         if distribution is None or not may_describe_itself_as(wheel.version, distribution.version):
             changed.append(pin)
-        elif wheel.index == DIRECT and wheel.version == distribution.version:
+        elif wheel.index == DIRECT_URL and wheel.version == distribution.version:
             # Of a file that the user named, another content may have the same version.
             changed += [] if distribution.is_direct else [pin]
     return changed

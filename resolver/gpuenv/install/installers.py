@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from ..atomic_write import write_all, write_whole
 from ..compat.extensions import of_version
 from ..errors import InputError, InstallError
+from ..index.protocol import DIRECT_URL
 from ..interpreters import find_pip, find_uv, venv_command
 from ..lock import pylock
 from ..model import IndexOptions, Lock, Value, Wheel
@@ -78,7 +79,7 @@ class Installer(Value):
                 url = html.escape(f"{wheel.url}#sha256={wheel.sha256}")
                 page += f'<a href="{url}">{html.escape(wheel.filename)}</a>\n'
                 # On a page, pip refuses a wheel whose METADATA lacks a part of its named version.
-                by_url = wheel.index == pylock.DIRECT or of_version(wheel.version) is not None
+                by_url = wheel.index == DIRECT_URL or of_version(wheel.version) is not None
                 source = f" @ {wheel.url}" if by_url else f"=={wheel.version}"
                 requirements += f"{wheel.name}{source} --hash=sha256:{wheel.sha256}\n"
             links = os.path.join(folder, "links.html")

@@ -18,6 +18,7 @@ import tomli_w
 from ..atomic_write import require_place, write_all
 from ..errors import InputError, TamperedError
 from ..index import variants
+from ..index.protocol import DIRECT_URL
 from ..index.source_trees import folder_of
 from ..index.urls import file_url_to_path, path_to_file_url
 from ..model import Gpu, Host, Lock, Needs, Pin, Plan, Wheel, show_pair
@@ -37,7 +38,6 @@ from .fields import PYLOCK, Document, read_table, write_table
 if TYPE_CHECKING:
     from packaging.pylock import Package, Pylock
 
-DIRECT = "url"  # Wheel.index of a file that a requirement names by its URL: an archive in PEP 751
 _IDENTITIES = "attestation-identities"
 _BUILT_WITH = "built-with"
 _BUILD_SETTINGS = "build-settings"
@@ -60,7 +60,7 @@ def lock(plan: Plan, *, variants_json: bool = False) -> Lock:
     pins = []
     for pin in plan.pins:
         kept = {field: getattr(pin.wheel, field) for field in _KEPT_OF_WHEEL}
-        if pin.wheel.index != DIRECT and not variants_json:
+        if pin.wheel.index != DIRECT_URL and not variants_json:
             # Tools that do not know variant wheels take one under the ordinary name of its file.
             kept["filename"] = split_label(pin.wheel.filename)[0]
         pins.append(pin.replace(wheel=Wheel(**kept)))
@@ -86,7 +86,7 @@ def lock(plan: Plan, *, variants_json: bool = False) -> Lock:
 def refuse_missing_hashes(plan: Plan, source: str) -> None:
     """Raise InputError for a file without sha256; `source` names who should give it."""
     for pin in plan.pins:
-        is_folder = pin.wheel.index == DIRECT and is_tree(pin.wheel.url)
+        is_folder = pin.wheel.index == DIRECT_URL and is_tree(pin.wheel.url)
         if pin.wheel.sha256 is None and not is_folder:
             message = f"{pin.wheel.filename}: its {source} gives no sha256"
             raise InputError(f"{message}, and a lock needs one for each file")
@@ -144,7 +144,7 @@ def installer_text(lock: Lock) -> str:
 def _is_wheel_file(wheel: Wheel) -> bool:
     """Return whether a wheel is a file of this machine that a requirement names by its path."""
     is_file = wheel.url.startswith("file:") and not wheel.is_sdist
-    return wheel.index == DIRECT and is_file
+    return wheel.index == DIRECT_URL and is_file
 
 
 def content(document: Document) -> str:
@@ -167,10 +167,10 @@ def _package(
     if is_tree(wheel.url):
         del package["version"]  # PEP 751: that of a source tree is not sure
         return package | _tree(pin, folder)
-    if wheel.index and wheel.index != DIRECT:
+    if wheel.index and wheel.index != DIRECT_URL:
         package["index"] = wheel.index
-    file: dict[str, object] = {} if wheel.index == DIRECT else {"name": wheel.filename}
-    if folder is not None and wheel.index == DIRECT and wheel.url.startswith("file:"):
+    file: dict[str, object] = {} if wheel.index == DIRECT_URL else {"name": wheel.filename}
+    if folder is not None and wheel.index == DIRECT_URL and wheel.url.startswith("file:"):
         path = file_url_to_path(wheel.url.partition("#")[0])
         file["path"] = os.path.relpath(path, folder or ".")
     else:
@@ -178,7 +178,7 @@ def _package(
     if wheel.size is not None:
         file["size"] = wheel.size
     file["hashes"] = {"sha256": wheel.sha256}
-    if wheel.index == DIRECT:
+    if wheel.index == DIRECT_URL:
         package["archive"] = file
     elif not wheel.is_sdist:
         package["wheels"] = [file]
@@ -260,7 +260,7 @@ def requirements_text(lock: Lock) -> str:
 
 def most_used_index(pins: Sequence[Pin]) -> str:
     """Return the index that has most of some packages: the default index."""
-    indexes = [pin.wheel.index for pin in pins if pin.wheel.index not in ("", DIRECT)]
+    indexes = [pin.wheel.index for pin in pins if pin.wheel.index not in ("", DIRECT_URL)]
     return max(sorted(set(indexes)), key=indexes.count, default="")
 
 
@@ -437,7 +437,7 @@ def _wheel(package: Package, folder: str, *, has_label: bool) -> Wheel:
         url=url,
         sha256=grammar.check_sha256(package.name, file.hashes.get("sha256")),
         size=file.size,
-        index=DIRECT if package.archive is not None else package.index or "",
+        index=DIRECT_URL if package.archive is not None else package.index or "",
     )
     grammar.check_wheel(wheel)
     return wheel
@@ -470,7 +470,7 @@ def tree_wheel(name: str, version: str, url: str) -> Wheel:
     """Return a source tree as a wheel. ValueError if its texts are not what they should be."""
     filename = f"{name}-{version}.tar.gz"
     wheel = Wheel(
-        name=name, version=version, filename=filename, url=url, sha256=key_of(url), index=DIRECT
+        name=name, version=version, filename=filename, url=url, sha256=key_of(url), index=DIRECT_URL
     )
     grammar.check_tree(wheel)
     return wheel

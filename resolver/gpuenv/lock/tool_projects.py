@@ -12,11 +12,12 @@ from urllib.parse import urlsplit
 import tomli_w
 
 from ..errors import InexpressibleError
+from ..index.protocol import DIRECT_URL
 from ..index.urls import file_url_to_path
 from ..model import Lock, Wheel, show_pair
 from ..requirements.source_urls import is_editable, is_tree, read_commit
 from ..requirements.target import parse_requirement
-from .pylock import DIRECT, environment_marker, most_used_index
+from .pylock import environment_marker, most_used_index
 from .tool_settings import pixi_platform
 
 TOOLS = ("uv", "pixi", "poetry", "pdm")
@@ -145,7 +146,7 @@ def _place(wheel: Wheel, editable: str) -> Table:
 
 def _is_direct(wheel: Wheel) -> bool:
     """Return whether no index has the file: it is named by its URL, or is one of --find-links."""
-    return wheel.index in ("", DIRECT)
+    return wheel.index in ("", DIRECT_URL)
 
 
 def _index_names(lock: Lock) -> dict[str, str]:
@@ -153,7 +154,7 @@ def _index_names(lock: Lock) -> dict[str, str]:
     default = most_used_index(lock.pins)
     names: dict[str, str] = {}
     for url in sorted({pin.wheel.index for pin in lock.pins}):
-        if url in ("", DIRECT, default):
+        if url in ("", DIRECT_URL, default):
             continue
         parts = urlsplit(url)
         host = (parts.hostname or "index").split(".")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from ..errors import InexpressibleError, InputError
 from ..model import ComputeCapability, Host, Plan, Value, show_pair
+from ..resolve.conda.virtual_packages import SUBDIRS
 from .pylock import most_used_index
 
 TOOLS = ("uv", "conda", "pixi", "pip")
@@ -151,13 +152,6 @@ def _with_constraints(plan: Plan, variables: list[tuple[str, str]], name: str) -
     )
 
 
-_CONDA_PLATFORMS = {
-    "linux-x86_64": "linux-64",
-    "linux-aarch64": "linux-aarch64",
-    "win-amd64": "win-64",
-}
-
-
 def pixi_platform(host: Host, *, with_capability: bool = True) -> str:
     """Return the entry of a host in `platforms` of pixi's [workspace], as TOML.
 
@@ -165,7 +159,7 @@ def pixi_platform(host: Host, *, with_capability: bool = True) -> str:
         host: the host.
         with_capability: whether to name the compute capability, too.
     """
-    fields = ['name = "gpuenv"', f'platform = "{_CONDA_PLATFORMS[host.platform]}"']
+    fields = ['name = "gpuenv"', f'platform = "{SUBDIRS[host.platform]}"']
     if host.gpus and host.driver_cuda is not None:
         cuda = f'"{show_pair(host.driver_cuda)}"'
         capability = capability_of(host, "pixi") if with_capability else None
