@@ -170,12 +170,7 @@ class Catalog:
                 variants += self._variants_of_builds(framework.distribution, platform)
                 continue
             distribution = way.distribution
-            versions = list(self._pythons_of(distribution, platform))
-            if not versions:  # without an index: the carriers have the framework's own versions
-                for name in way.carriers:
-                    releases = self._data.releases(name, platform)
-                    versions += [library.version for library in releases]
-            for version in dict.fromkeys(versions):
+            for version in self._pythons_of(distribution, platform):
                 if is_prerelease(version):
                     continue
                 build = self._data.variant(framework, way, version, platform)

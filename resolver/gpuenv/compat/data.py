@@ -617,8 +617,8 @@ class CompatibilityData:
             "noise": _NOISE,
         }
 
-    def close_names(self, text: str, count: int = 3) -> Sequence[str]:
-        """Return known GPU names like `text`, best first, for a hint.
+    def close_names(self, text: str) -> Sequence[str]:
+        """Return a few known GPU names like `text`, best first, for a hint.
 
         For a text that several GPUs share, such as "RTX 6000", these are all its GPUs with their
         targets: "RTX 6000 Ada (sm_89)".
@@ -635,7 +635,7 @@ class CompatibilityData:
         if shared:
             return list(shared.values())
         names = {gpu_key(name): name for name in self.gpu_names()}
-        keys = get_close_matches(gpu_key(text), names, n=count, cutoff=0.6)
+        keys = get_close_matches(gpu_key(text), names, n=3, cutoff=0.6)
         return [names[key] for key in keys]
 
     def driver_cuda(self, release: str) -> CudaVersion | None:

@@ -214,10 +214,23 @@ class Builds:
 
     def find(self, distribution: str, version: str, platform: str) -> Build | None:
         """Return the build of the framework or of a companion that a version names."""
+        row = self._rows.get((version, platform))
+        build = None
         if distribution != self.framework.distribution:
             build = self._companion(distribution, version, platform)
-        else:
-            build = self._own(version, platform)
+        elif row is not None:
+            build = Build(
+                name=distribution,
+                version=row.version,
+                local=version,
+                variant=row.variant,
+                index=row.index,
+                platform=platform,
+                cuda=_pair_or_none(row.cuda),
+                cudnn=row.cudnn,
+                code=row.code(),
+                companions=tuple(self._companions.get(row.version, ())),
+            )
         if build is None and platform in self.framework.cpu_only and "+" not in version:
             build = Build(
                 name=distribution,
@@ -230,23 +243,6 @@ class Builds:
                 code=Code(sass=(), ptx=(), source=self.framework.source),
             )
         return build
-
-    def _own(self, version: str, platform: str) -> Build | None:
-        row = self._rows.get((version, platform))
-        if row is None:
-            return None
-        return Build(
-            name=self.framework.distribution,
-            version=row.version,
-            local=version,
-            variant=row.variant,
-            index=row.index,
-            platform=platform,
-            cuda=_pair_or_none(row.cuda),
-            cudnn=row.cudnn,
-            code=row.code(),
-            companions=tuple(self._companions.get(row.version, ())),
-        )
 
     def all(self, distribution: str, platform: str, above: str = "") -> Sequence[Build]:
         """Return the builds on a platform, newest first, in a version the default index first.

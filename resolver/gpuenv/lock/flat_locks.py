@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urldefrag
 
 import msgspec
@@ -18,9 +18,6 @@ from ..requirements.versions import normalize_name
 from ..serialize import from_plain
 from .foreign import LockContents, LockedPackage, Wanted, locked_file
 from .pylock import tree_url, validated, with_ordinary_names
-
-if TYPE_CHECKING:
-    from packaging.pylock import Package
 
 PDM_EXPORT = "pdm export --format pylock -o pylock.toml"
 
@@ -198,22 +195,21 @@ def of_requirements(path: str, wanted: Wanted) -> LockContents:
     read = read_files([path])
     hashes, packages = dict(read.hashes), []
     for requirement in map(Requirement, read.requirements):
-        name, url = normalize_name(requirement.name), requirement.url or ""
         if not wanted.holds(str(requirement.marker or "")):
             continue
-        known = (urldefrag(url).fragment.removeprefix("sha256="), *hashes.get(name, ()))
-        packages.append(
-            LockedPackage(
-                name=name,
-                version=next((clause.version for clause in requirement.specifier), None),
-                index=DIRECT_URL if url else read.index_url or "",
-                files=(locked_file("", f"sha256:{next(filter(None, known), '')}", url),)
-                if url
-                else (),
-                hashes=() if url else hashes.get(name, ()),
-                tree=url if url and is_tree(url) else "",
-            )
+        name, url = normalize_name(requirement.name), requirement.url or ""
+        package = LockedPackage(
+            name=name,
+            version=next((clause.version for clause in requirement.specifier), None),
+            index=read.index_url or "",
+            hashes=hashes.get(name, ()),
         )
+        if url:
+            known = (urldefrag(url).fragment.removeprefix("sha256="), *package.hashes)
+            file = locked_file("", f"sha256:{next(filter(None, known), '')}", url)
+            tree = url if is_tree(url) else ""
+            package = package.replace(index=DIRECT_URL, files=(file,), hashes=(), tree=tree)
+        packages.append(package)
     indexes = read.extra_index_urls
     return LockContents(created_by="pip", packages=tuple(packages), indexes=indexes)
 
@@ -227,32 +223,30 @@ def of_pylock(document: dict[str, Any], wanted: Wanted) -> LockContents:
     lock = validated(document)
     wanted.require_known(lock.extras or (), lock.dependency_groups or ())
     wanted.groups |= {*(lock.default_groups or ())}
+    packages = []
+    for entry in lock.packages:
+        if not wanted.holds(str(entry.marker or "")):
+            continue
+        files = []
+        for file in (*(entry.wheels or ()), entry.sdist, entry.archive):
+            if file is not None:
+                url = file.url or wanted.beside(file.path or "")
+                name = getattr(file, "filename", "")  # an archive has none
+                digest = f"sha256:{file.hashes.get('sha256', '')}"
+                files.append(locked_file(name, digest, url, file.size))
+        has_tree = entry.vcs is not None or entry.directory is not None
+        package = LockedPackage(
+            name=str(entry.name),
+            version=None if entry.version is None else str(entry.version),
+            index=DIRECT_URL if entry.archive else entry.index or "",
+            files=tuple(files),
+            tree=tree_url(entry, os.path.dirname(wanted.path)) if has_tree else "",
+        )
+        packages.append(package)
     return LockContents(
         created_by=lock.created_by,
-        packages=tuple(
-            _of_pylock_package(entry, wanted)
-            for entry in lock.packages
-            if wanted.holds(str(entry.marker or ""))
-        ),
+        packages=tuple(packages),
         requires_python=str(lock.requires_python or ""),
         environments=tuple(lock.environments or ()),
         variants=tuple(described) if lock.created_by != "gpuenv" else (),
-    )
-
-
-def _of_pylock_package(entry: Package, wanted: Wanted) -> LockedPackage:
-    files = []
-    for file in (*(entry.wheels or ()), entry.sdist, entry.archive):
-        if file is not None:
-            url = file.url or wanted.beside(file.path or "")
-            name = getattr(file, "filename", "")  # an archive has none
-            digest = f"sha256:{file.hashes.get('sha256', '')}"
-            files.append(locked_file(name, digest, url, file.size))
-    is_tree = entry.vcs is not None or entry.directory is not None
-    return LockedPackage(
-        name=str(entry.name),
-        version=None if entry.version is None else str(entry.version),
-        index=DIRECT_URL if entry.archive else entry.index or "",
-        files=tuple(files),
-        tree=tree_url(entry, os.path.dirname(wanted.path)) if is_tree else "",
     )

@@ -191,19 +191,15 @@ def _chosen(package: LockedPackage, environment: TargetEnvironment, find: FindFi
     Raises:
         ValueError: there is none, or its texts are not what they should be.
     """
-    name, version, files = package.name, package.release, package.files
+    name, version = package.name, package.release
+    files: Sequence[LockedFile | Wheel] = package.files
     if version is None:
         raise ValueError(f"package {name} has no version in the lock: its build decides it")
     if package.tree:
         return tree_wheel(name, version, package.tree)
     if package.hashes or not all(file.url for file in files):
-        files = tuple(
-            LockedFile(
-                filename=file.filename, url=file.url, sha256=file.sha256 or "", size=file.size
-            )
-            for file in find(package)
-        )
-    ranks: dict[int, LockedFile] = {}
+        files = find(package)
+    ranks: dict[int, LockedFile | Wheel] = {}
     for file in files:
         rank = environment.rank(file.filename)
         if rank is None and file.filename.endswith(SDIST_SUFFIXES):

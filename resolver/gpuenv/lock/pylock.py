@@ -130,21 +130,16 @@ def installer_text(lock: Lock) -> str:
 
     Dependencies are left out: the files need not be all of an environment.
     """
-    wheels = [pin.wheel for pin in lock.pins]
-    # HACK: uv 0.13 reads an archive from servers only, and a wheel from a folder, too.
-    wheels = [wheel.replace(index="") if _is_wheel_file(wheel) else wheel for wheel in wheels]
-    document: Document = {
-        "lock-version": "1.0",
-        "created-by": "gpuenv",
-        "packages": [_package(Pin(wheel=wheel)) for wheel in wheels],
-    }
+    packages = []
+    for pin in lock.pins:
+        wheel = pin.wheel
+        is_file = wheel.url.startswith("file:") and not wheel.is_sdist
+        if wheel.index == DIRECT_URL and is_file:
+            # HACK: uv 0.13 reads an archive from servers only, and a wheel from a folder, too.
+            wheel = wheel.replace(index="")
+        packages.append(_package(Pin(wheel=wheel)))
+    document = {"lock-version": "1.0", "created-by": "gpuenv", "packages": packages}
     return tomli_w.dumps(document)
-
-
-def _is_wheel_file(wheel: Wheel) -> bool:
-    """Return whether a wheel is a file of this machine that a requirement names by its path."""
-    is_file = wheel.url.startswith("file:") and not wheel.is_sdist
-    return wheel.index == DIRECT_URL and is_file
 
 
 def content(document: Document) -> str:

@@ -210,7 +210,7 @@ class CandidateStore:
         best = self._best_files(self.index.files(name, self.environment), name)
         candidates = [self._candidate(wheel) for wheel in self.chooser.sort(best)]
         if self.data.framework_of(name) is not None:
-            self.sort_builds(candidates)
+            self._sort_builds(candidates)
         elif self.data.indexes(name):
             self._sort_companions(candidates)
         if name in self._preferred_versions:
@@ -299,23 +299,16 @@ class CandidateStore:
                         build = build.replace(cuda=cuda, cudnn=None, code=code)
                     if build is not None or not way.local:  # the data has every build of this kind
                         variants.append(Variant(framework, way, candidate.wheel, build))
-            self.sort_variants(variants)
+            # Stable sorts, the most important key last. Versions of one framework may come from
+            # several distributions, so the order of the index does not give them.
+            variants.sort(key=lambda variant: self.code_order(variant.build))
+            variants.sort(key=lambda variant: version_key(variant.version), reverse=True)
+            variants.sort(key=lambda variant: bool(variant.way.carriers) != bool(self.host.gpus))
+            variants.sort(key=lambda variant: not self._is_preferred(variant))
             self._variants[framework] = tuple(variants)
         return self._variants[framework]
 
     # ---- order
-
-    def sort_variants(self, variants: list[Variant]) -> None:
-        """Sort releases of one framework. `variants` come in the order of its ways."""
-        variants.sort(key=lambda variant: self.code_order(variant.build))
-        # Stable sorts, the most important key last. Versions of one framework may come from
-        # several distributions, so the order of the index does not give them.
-        variants.sort(key=lambda variant: version_key(variant.version), reverse=True)
-        if self.host.gpus:
-            variants.sort(key=lambda variant: not variant.way.carriers)
-        else:
-            variants.sort(key=lambda variant: bool(variant.way.carriers))
-        variants.sort(key=lambda variant: not self._is_preferred(variant))
 
     def _sort_companions(self, candidates: list[Candidate]) -> None:
         """Sort the builds of a companion: of one release, those for the newest torch come first.
@@ -344,7 +337,7 @@ class CandidateStore:
             return False
         return self._preferred_versions[release.wheel.name] == release.version
 
-    def sort_builds(self, candidates: list[Candidate]) -> None:
+    def _sort_builds(self, candidates: list[Candidate]) -> None:
         """Sort builds of a framework or companion. `candidates` come newest version first."""
         places: dict[str, int] = {}
         oldest_known = len(candidates)

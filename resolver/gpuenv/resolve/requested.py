@@ -14,7 +14,7 @@ from ..compat.data import CompatibilityData
 from ..errors import InputError
 from ..model import Framework, Request, Requirement, Way
 from ..requirements.overrides import Overrides
-from ..requirements.target import TargetEnvironment, normalize_name, parse_requirement
+from ..requirements.target import TargetEnvironment, parse_requirement
 from .candidates import CandidateStore
 from .graph import FrameworkRequirement, Identifier, NodeRequirement, PackageRequirement
 
@@ -108,7 +108,7 @@ def requirements_of(request: Request, store: CandidateStore) -> list[NodeRequire
     roots: list[NodeRequirement] = []
     for framework, parsed in frameworks:
         if framework.is_single_distribution:
-            name = normalize_name(framework.distribution)
+            name = framework.distribution
             specifier = _build_of_default_index(name, parsed.specifier, store)
             roots.append(PackageRequirement(name, parsed.extras, specifier))
         else:
@@ -153,14 +153,11 @@ def framework_nodes(roots: Sequence[NodeRequirement], store: CandidateStore) -> 
 
 def framework_names(data: CompatibilityData) -> dict[str, Framework]:
     """Return {name of a framework, or of a distribution that installs it: the framework}."""
-    names: dict[str, Framework] = {}
+    names = dict(data.installers)
     for framework in data.all_frameworks():
         names[framework.name] = framework
-        names[normalize_name(framework.distribution)] = framework
-        for way in framework.ways:
-            names[way.distribution] = framework
-            if not way.carriers:
-                names[f"{framework.name}-cpu"] = framework
+        if not all(way.carriers for way in framework.ways):
+            names[f"{framework.name}-cpu"] = framework
     return names
 
 

@@ -135,7 +135,13 @@ class LearningResolver:
             PackageIndexError, MoreReleasesError: see Provider.
         """
         roots = list(requirements)
-        trail = [self._state_of_request(roots)]
+        begin = _State({}, {})
+        for root in roots:
+            try:
+                self._add(begin.criteria, Cause(root, None))
+            except _RejectedError as error:
+                raise ImpossibleError(root.identifier, self.proof(error.causes)) from None
+        trail = [begin]
         conflicts = 0
         replacements: Counter[Identifier] = Counter()
         while True:
@@ -192,16 +198,6 @@ class LearningResolver:
         return [*chain, *(cause for cause in causes if cause not in chain)]
 
     # ---- decisions and propagation
-
-    def _state_of_request(self, roots: Sequence[NodeRequirement]) -> _State:
-        """Return the state before the first decision."""
-        state = _State({}, {})
-        for root in roots:
-            try:
-                self._add(state.criteria, Cause(root, None))
-            except _RejectedError as error:
-                raise ImpossibleError(root.identifier, self.proof(error.causes)) from None
-        return state
 
     def _decide(
         self, node: Identifier, state: _State, replacements: Counter[Identifier]
