@@ -140,13 +140,13 @@ def _package_reasons(facts: ReleaseFacts, root: PackageRequirement) -> Iterator[
             # A Jetson needs other wheels, whatever is missing here.
             yield from evaluate.jetson_reasons(root.name, store.host)
     if root.url is not None:
-        releases = facts.store.at_url(root.name, root.url)
+        releases = store.at_url(root.name, root.url)
         yield from _reasons_against_all(facts.reasons_with_libraries, releases)
         return
-    in_range = _in_range(facts.store, root)
+    in_range = _in_range(store, root)
     against = list(_reasons_against_all(facts.reasons_with_libraries, in_range))
     if against:
-        yield from missing_build_reasons(facts.store, facts, root)
+        yield from missing_build_reasons(facts, root)
     yield from against
 
 

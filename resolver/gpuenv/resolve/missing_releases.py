@@ -147,20 +147,17 @@ def no_file_reason(build: Build, need: str) -> Reason:
     )
 
 
-def missing_build_reasons(
-    store: CandidateStore, facts: ReleaseFacts, requirement: PackageRequirement
-) -> Iterator[Reason]:
+def missing_build_reasons(facts: ReleaseFacts, requirement: PackageRequirement) -> Iterator[Reason]:
     """Yield the best build in a range that would run here, but of which no file is known.
 
     If none would, and the files that are known are CPU builds, the reasons against the newest ones.
 
     Args:
-        store: the candidates.
         facts: the rules, for builds.
         requirement: the requirement; other names than those of frameworks and their companions
             have no such builds.
     """
-    name, specifier = requirement.name, requirement.specifier
+    store, name, specifier = facts.store, requirement.name, requirement.specifier
     if "+" in specifier or store.request.default_index_only:
         return
     candidates = store.candidates(name)

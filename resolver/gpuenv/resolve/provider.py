@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from ..requirements.versions import contains
-from .candidates import CandidateStore, is_pinned
+from .candidates import is_pinned
 from .graph import (
     AgreementId,
     AgreementRequirement,
@@ -61,7 +61,6 @@ class Provider:
 
     def __init__(
         self,
-        store: CandidateStore,
         facts: ReleaseFacts,
         roots: Sequence[NodeRequirement],
         frameworks: Sequence[Identifier],
@@ -70,7 +69,7 @@ class Provider:
         lenient: bool,
         sparse: Container[str] = (),
     ) -> None:
-        self.store = store
+        self.store = facts.store
         self.facts = facts
         self.widening = widening
         self.lenient = lenient

@@ -22,6 +22,7 @@ from .graph import (
     PackageRequirement,
     Release,
     Variant,
+    without_extras,
 )
 from .missing_releases import (
     NO_CANDIDATE,
@@ -75,7 +76,9 @@ class Solution:
         # By package or topic: (name of the package that requires it, its label, the requirement)
         self._requirements: dict[str, list[tuple[str, str, NodeRequirement]]] = {}
         for root in roots:
-            self._requirements.setdefault(_key(root), []).append(("", "the request", root))
+            self._requirements.setdefault(without_extras(root.identifier), []).append(
+                ("", "the request", root)
+            )
         releases: list[Release] = [*self.variants.values(), *self.candidates]
         for release in releases:
             is_library = isinstance(release, Candidate) and self.store.data.is_library(release.name)
@@ -83,7 +86,9 @@ class Solution:
                 # The CUDA libraries follow the frameworks, and not the other way round.
                 if not (is_library and isinstance(requirement, AgreementRequirement)):
                     row = (release.wheel.name, release.label, requirement)
-                    self._requirements.setdefault(_key(requirement), []).append(row)
+                    self._requirements.setdefault(
+                        without_extras(requirement.identifier), []
+                    ).append(row)
 
     def skipped(self) -> tuple[Rejection, ...]:
         """Return the better releases of what the request names, with the reasons against them."""
@@ -379,7 +384,9 @@ class Solution:
 
     def _exclusions(self, release: Release, needed: NodeRequirement) -> Iterator[Reason]:
         """Yield the reasons of the requirements that chosen releases have of the same node."""
-        for name, label, requirement in self._requirements.get(_key(needed), ()):
+        for name, label, requirement in self._requirements.get(
+            without_extras(needed.identifier), ()
+        ):
             if name != release.wheel.name:
                 exclusion = self._exclusion(release.label, needed, label, requirement)
                 if exclusion is not None:
@@ -416,10 +423,3 @@ class Solution:
             return None
         have = f"{other}, which {other_label} needs"
         return Reason(code="conflict", subject=label, need=str(needed), have=have)
-
-
-def _key(requirement: NodeRequirement) -> str:
-    """Return the name of a package without extras, or the node."""
-    if isinstance(requirement, PackageRequirement):
-        return requirement.name
-    return requirement.identifier

@@ -105,13 +105,7 @@ def solve(
     reasons, groups = explain(question.facts, question.roots, question.failure, trials)
     helps: Iterable[Change] = ()
     if changes:
-        alternatives = Alternatives(
-            request,
-            host,
-            data,
-            lambda changed: requirements_of(changed, question.store),
-            solve_changed,
-        )
+        alternatives = Alternatives(question.store, solve_changed)
         helps = islice(smallest_changes(alternatives, trials, groups, reasons), MAX_CHANGES)
     texts = _distinct(question.roots)
     names = texts[:SUBJECTS]
@@ -279,7 +273,6 @@ class _Question:
         while True:
             try:
                 provider = Provider(
-                    self.store,
                     self.facts,
                     requirements,
                     framework_nodes(self.roots, self.store),

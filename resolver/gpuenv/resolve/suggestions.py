@@ -12,19 +12,19 @@ from difflib import get_close_matches
 from itertools import combinations, islice
 
 from ..compat import what_if
-from ..compat.data import CompatibilityData
 from ..errors import Change, Reason
 from ..model import EVERY_FRAMEWORK, Host, Plan, Request, quantity_text, show_pair
 from ..requirements.target import parse_requirement, version_key
 from ..requirements.versions import public
+from .candidates import CandidateStore
 from .explain import Roots, Trials
 from .graph import (
     Identifier,
     Node,
-    NodeRequirement,
     Token,
     without_extras,
 )
+from .requested import requirements_of
 
 MAX_CHANGES = 6
 MAX_EDIT_TRIALS = 40  # of changed requests
@@ -64,27 +64,20 @@ class Alternatives:
     """
 
     def __init__(
-        self,
-        request: Request,
-        host: Host,
-        data: CompatibilityData,
-        requirements_of: Callable[[Request], Sequence[NodeRequirement]],
-        solve: Callable[[Request, Host], Plan | None],
+        self, store: CandidateStore, solve: Callable[[Request, Host], Plan | None]
     ) -> None:
-        self.request = request
-        self.host = host
-        self.data = data
-        self.requirements_of = requirements_of
+        self.request, self.host, self.data = store.request, store.host, store.data
+        self.store = store
         self._solve = solve
         self.texts: dict[Place, str] = {}
         for field in ("frameworks", "requirements"):
-            for number, text in enumerate(getattr(request, field)):
+            for number, text in enumerate(getattr(self.request, field)):
                 self.texts[field, number] = text
 
     def nodes_of(self, place: Place) -> list[Identifier]:
         """Return what a text of the request asks for."""
         fields = {"frameworks": (), "requirements": (), place[0]: (self.texts[place],)}
-        roots = self.requirements_of(self.request.replace(**fields))
+        roots = requirements_of(self.request.replace(**fields), self.store)
         return [without_extras(root.identifier) for root in roots]
 
     def plan_on(self, host: Host) -> Plan | None:
@@ -384,7 +377,7 @@ def _solved(alternatives: Alternatives, trials: Trials, edits: Edits) -> Edits:
     data has the releases of the others.
     """
     request = alternatives.request.replace(**alternatives.fields_with(edits))
-    requirements = alternatives.requirements_of(request)
+    requirements = requirements_of(request, alternatives.store)
     kept = [place for place, specifier in edits.items() if specifier is not None]
     names = {parse_requirement(alternatives.texts[place]).name for place in kept}
     sparse = {name for name in names if not alternatives.data.covers(name)}
