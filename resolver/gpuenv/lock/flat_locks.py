@@ -11,9 +11,8 @@ import msgspec
 from packaging.requirements import Requirement
 
 from ..errors import InputError
-from ..index.protocol import DIRECT_URL
 from ..requirements.files import read_files
-from ..requirements.source_urls import EDITABLE, Commit, is_tree
+from ..requirements.source_urls import EDITABLE, Commit
 from ..requirements.versions import normalize_name
 from ..serialize import from_plain
 from .foreign import LockContents, LockedPackage, Wanted, locked_file
@@ -76,27 +75,23 @@ def of_pdm(document: dict[str, Any], wanted: Wanted) -> LockContents:
     for package in lock.package:
         if groups & set(map(normalize_name, package.groups or ())) and wanted.holds(package.marker):
             url = package.url or ("" if package.path is None else wanted.beside(package.path))
-            tree = ""
+            url += EDITABLE * package.editable
             if package.git is not None:
-                tree = str(
-                    Commit(
-                        url=package.git,
-                        commit=package.revision,
-                        revision=package.ref,
-                        subdirectory=package.subdirectory,
-                    )
+                commit = Commit(
+                    url=package.git,
+                    commit=package.revision,
+                    revision=package.ref,
+                    subdirectory=package.subdirectory,
                 )
-            elif url and is_tree(url):
-                url, tree = "", url + EDITABLE * package.editable
+                url = str(commit)
             name, version = normalize_name(package.name), package.version
             packages[name, version] = LockedPackage(
                 name=name,
                 version=version,
-                index=DIRECT_URL if url else "",
                 files=tuple(
                     locked_file(file.file, file.hash, file.url or url) for file in package.files
                 ),
-                tree=tree,
+                url=url,
             )
     targets = lock.metadata.targets
     return LockContents(
@@ -173,14 +168,12 @@ def _of_pipenv(
     url = row.file or ""
     if row.path is not None:
         url = wanted.beside(row.path)
+    url += EDITABLE * row.editable
     if row.git is not None:
-        tree = str(Commit(url=row.git, commit=row.ref, subdirectory=row.subdirectory))
-        package = package.replace(tree=tree)
-    elif url and is_tree(url):
-        package, url = package.replace(tree=url + EDITABLE * row.editable), ""
+        url = str(Commit(url=row.git, commit=row.ref, subdirectory=row.subdirectory))
     if url:
         digest = row.hashes[0] if len(row.hashes) == 1 else None
-        return package.replace(index=DIRECT_URL, files=(locked_file("", digest, url),))
+        return package.replace(url=url, files=(locked_file("", digest, url),))
     index = row.index if row.index is not None else next(iter(urls), None)
     hashes = tuple(text.removeprefix("sha256:") for text in row.hashes)
     return package.replace(index="" if index is None else urls[index], hashes=hashes)
@@ -207,8 +200,7 @@ def of_requirements(path: str, wanted: Wanted) -> LockContents:
         if url:
             known = (urldefrag(url).fragment.removeprefix("sha256="), *package.hashes)
             file = locked_file("", f"sha256:{next(filter(None, known), '')}", url)
-            tree = url if is_tree(url) else ""
-            package = package.replace(index=DIRECT_URL, files=(file,), hashes=(), tree=tree)
+            package = package.replace(url=url, files=(file,), hashes=())
         packages.append(package)
     indexes = read.extra_index_urls
     return LockContents(created_by="pip", packages=tuple(packages), indexes=indexes)
@@ -234,13 +226,15 @@ def of_pylock(document: dict[str, Any], wanted: Wanted) -> LockContents:
                 name = getattr(file, "filename", "")  # an archive has none
                 digest = f"sha256:{file.hashes.get('sha256', '')}"
                 files.append(locked_file(name, digest, url, file.size))
-        has_tree = entry.vcs is not None or entry.directory is not None
+        own_url = files[0].url if entry.archive else ""
+        if entry.vcs is not None or entry.directory is not None:
+            own_url = tree_url(entry, os.path.dirname(wanted.path))
         package = LockedPackage(
             name=str(entry.name),
             version=None if entry.version is None else str(entry.version),
-            index=DIRECT_URL if entry.archive else entry.index or "",
+            index=entry.index or "",
             files=tuple(files),
-            tree=tree_url(entry, os.path.dirname(wanted.path)) if has_tree else "",
+            url=own_url,
         )
         packages.append(package)
     return LockContents(

@@ -17,10 +17,9 @@ from packaging.markers import Marker
 
 from ..compat.extensions import may_describe_itself_as
 from ..errors import InputError, Reason
-from ..index.protocol import DIRECT_URL
 from ..index.urls import path_to_file_url
 from ..model import Host, Value
-from ..requirements.source_urls import EDITABLE
+from ..requirements.source_urls import is_tree
 from ..requirements.target import identify, marker_environment, normalize_name
 from ..serialize import parse_toml, read_input
 
@@ -50,10 +49,11 @@ class LockedPackage(Value):
     Attributes:
         name: its normalized name.
         version: its version; None for a folder or a repository.
-        index: the URL of its index; "" if none is named, DIRECT_URL for a file at its own URL.
+        index: the URL of its index; "" if none is named.
         files: its files.
         hashes: the sha256s of its files, if the lock does not name them.
-        tree: the URL of its folder or commit (see `requirements.source_urls`); "" for files.
+        url: where it is if it is on no index: a file, a folder or a commit (see
+            `requirements.source_urls`).
     """
 
     name: str
@@ -61,13 +61,18 @@ class LockedPackage(Value):
     index: str = ""
     files: tuple[LockedFile, ...] = ()
     hashes: tuple[str, ...] = ()
-    tree: str = ""
+    url: str = ""
+
+    @property
+    def is_source_tree(self) -> bool:
+        """Whether it is a folder or a commit."""
+        return bool(self.url) and is_tree(self.url)
 
     @property
     def release(self) -> str | None:
         """Return the version. The name of a wheel at a URL may add a build of torch to it."""
-        is_direct = self.index == DIRECT_URL and self.files
-        named = identify(self.files[0].filename) if is_direct else None
+        is_file = self.url and self.files and not self.is_source_tree
+        named = identify(self.files[0].filename) if is_file else None
         version = self.version
         if named is not None and (version is None or may_describe_itself_as(named[1], version)):
             return named[1]
@@ -148,10 +153,6 @@ class Wanted:
     def beside(self, *parts: str) -> str:
         """Return the file:// URL of a path that the lock has, relative to the lock."""
         return path_to_file_url(os.path.abspath(os.path.join(os.path.dirname(self.path), *parts)))
-
-    def folder(self, path: str, *, editable: bool | None = False) -> str:
-        """Return the URL of a source tree at a path that the lock has."""
-        return self.beside(path) + EDITABLE * bool(editable)
 
 
 class _Named(Protocol):

@@ -136,11 +136,7 @@ def _file_reasons(package: LockedPackage, environment: TargetEnvironment) -> lis
     host = environment.host
     subject = f"{package.name} {package.version or ''}".rstrip()
     need = f"a wheel for Python {show_pair(host.python.version)} on {host.platform}"
-    if (
-        package.tree
-        or package.index == DIRECT_URL
-        or any(name.endswith(SDIST_SUFFIXES) for name in names)
-    ):
+    if package.url or any(name.endswith(SDIST_SUFFIXES) for name in names):
         have = "sources, which have to be built there"
         return [_reason("no-wheel-unknown", subject, need, have)]
     tags = sorted(set(map(wheel_tags, names)))
@@ -195,8 +191,8 @@ def _chosen(package: LockedPackage, environment: TargetEnvironment, find: FindFi
     files: Sequence[LockedFile | Wheel] = package.files
     if version is None:
         raise ValueError(f"package {name} has no version in the lock: its build decides it")
-    if package.tree:
-        return tree_wheel(name, version, package.tree)
+    if package.is_source_tree:
+        return tree_wheel(name, version, package.url)
     if package.hashes or not all(file.url for file in files):
         files = find(package)
     ranks: dict[int, LockedFile | Wheel] = {}
@@ -225,7 +221,7 @@ def _chosen(package: LockedPackage, environment: TargetEnvironment, find: FindFi
         url=file.url,
         sha256=grammar.check_sha256(name, file.sha256),
         size=file.size,
-        index=package.index,
+        index=DIRECT_URL if package.url else package.index,
     )
     grammar.check_wheel(wheel)
     return wheel

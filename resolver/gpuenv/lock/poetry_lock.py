@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 
 from ..errors import InputError
-from ..index.protocol import DIRECT_URL
-from ..requirements.source_urls import Commit
+from ..requirements.source_urls import EDITABLE, Commit
 from ..requirements.versions import contains, normalize_name, poetry_specifier
 from ..serialize import from_plain, read_toml
 from .foreign import Edge, LockContents, LockedPackage, Wanted, closure, locked_file
@@ -169,23 +168,26 @@ def _admits(constraint: str, version: str) -> bool:
 
 
 def _locked(package: _Package, lock: _Lock, wanted: Wanted) -> LockedPackage:
-    source, tree = package.source or _Source(), ""
-    url = {"url": source.url, "file": wanted.beside(source.url)}.get(source.type, "")
-    if source.type == "directory":
-        tree = wanted.folder(source.url, editable=package.develop)
-    elif source.type == "git":
-        commit = Commit(
-            url=source.url,
-            commit=source.resolved_reference,
-            revision=source.reference or "",
-            subdirectory=source.subdirectory or "",
-        )
-        tree = str(commit)
+    source = package.source or _Source()
+    place = wanted.beside(source.url)
+    commit = Commit(
+        url=source.url,
+        commit=source.resolved_reference,
+        revision=source.reference or "",
+        subdirectory=source.subdirectory or "",
+    )
+    urls = {
+        "url": source.url,
+        "file": place,
+        "directory": place + EDITABLE * package.develop,
+        "git": str(commit),
+    }
+    url = urls.get(source.type, "")
     files = package.files or lock.metadata.files.get(package.name, ())
     return LockedPackage(
         name=normalize_name(package.name),
         version=package.version,
-        index=DIRECT_URL if url else source.url if source.type == "legacy" else "",
+        index=source.url if source.type == "legacy" else "",
         files=tuple(locked_file(file.file, file.hash, url) for file in files),
-        tree=tree,
+        url=url,
     )

@@ -9,8 +9,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from ..index.protocol import DIRECT_URL
-from ..requirements.source_urls import Commit
+from ..requirements.source_urls import EDITABLE, Commit
 from ..requirements.versions import normalize_name
 from ..serialize import from_plain
 from .foreign import Edge, LockContents, LockedPackage, Wanted, closure, locked_file
@@ -121,25 +120,26 @@ def read(document: dict[str, Any], wanted: Wanted) -> LockContents:
 
 
 def _locked(package: _Package, wanted: Wanted) -> LockedPackage:
-    source, files = package.source, []
+    source, registry, files = package.source, package.source.registry or "", []
+    path = source.path or source.directory or source.virtual
+    own_url = source.url or ""
+    if path is not None:
+        own_url = wanted.beside(path)
+    elif source.editable is not None:
+        own_url = wanted.beside(source.editable) + EDITABLE
+    elif source.git is not None:
+        own_url = _commit(source.git)
     for file in [*package.wheels, *filter(None, [package.sdist])]:
-        url = file.url or source.url or ""
-        if source.path is not None:
-            url = wanted.beside(source.path)
-        elif file.path is not None:
-            url = wanted.beside(source.registry or "", file.path)
+        url = file.url or own_url
+        if file.path is not None and not url:
+            url = wanted.beside(registry, file.path)
         files.append(locked_file(file.filename or "", file.hash, url, file.size))
-    registry, folder, tree = source.registry or "", source.directory or source.virtual, ""
-    if source.git is not None:
-        tree = _commit(source.git)
-    elif folder is not None or source.editable is not None:
-        tree = wanted.folder(folder or source.editable or "", editable=folder is None)
     return LockedPackage(
         name=normalize_name(package.name),
         version=package.version,
-        index=DIRECT_URL if source.url or source.path else registry if "://" in registry else "",
+        index=registry if "://" in registry else "",
         files=tuple(files),
-        tree=tree,
+        url=own_url,
     )
 
 
