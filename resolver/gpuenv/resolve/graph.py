@@ -17,10 +17,10 @@ Requirements and candidates are compared by identity: a resolution reads each of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import tee
-from typing import NamedTuple
+
+from resolvelib.structs import RequirementInformation
 
 from ..compat.evaluate import Agreement
 from ..errors import Reason
@@ -320,21 +320,4 @@ class Token:
 
 Release = Candidate | Variant
 Node = Candidate | Token | Variant
-
-
-class Cause(NamedTuple):
-    """A requirement, and the candidate that has it; None is the request."""
-
-    requirement: NodeRequirement
-    parent: Node | None
-
-
-class Candidates:
-    """The candidates of a node, best first. Each is looked for when it is first reached."""
-
-    def __init__(self, found: Iterator[Node]) -> None:
-        self._found = found
-
-    def __iter__(self) -> Iterator[Node]:
-        self._found, candidates = tee(self._found)
-        return candidates
+Cause = RequirementInformation[NodeRequirement, Node]  # a requirement, and what has it

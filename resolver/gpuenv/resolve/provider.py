@@ -1,17 +1,21 @@
-"""The provider: the resolver's questions about the graph, answered from a candidate store."""
+"""The provider: resolvelib's questions about the graph, answered from a candidate store."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 
+from resolvelib import AbstractProvider, BaseReporter
+from resolvelib.structs import State
+
+from .. import activity
+from ..index.protocol import Index
 from ..requirements.versions import contains
 from .candidates import is_pinned
 from .graph import (
     AgreementId,
     AgreementRequirement,
     Candidate,
-    Candidates,
     Cause,
     FrameworkId,
     FrameworkRequirement,
@@ -41,7 +45,7 @@ _OFTEN = 5  # conflicts after which a name is decided before others, as in pip
 _ONE_FILE, _ONE_VERSION, _UPPER_BOUND, _OF_USER, _ANY_RANGE = 16, 8, 4, 2, 1
 
 
-class Provider:
+class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
     """One resolution: candidates, their requirements, and the order of decisions.
 
     Order of decisions: host facts and agreements (they fail at once or cost nothing); the user's
@@ -76,7 +80,6 @@ class Provider:
         self._sparse = sparse
         self._conflict_counts: Counter[Identifier] = Counter()
         self._requested: set[Release] = set()  # see _BATCHES
-        self._followed: set[Candidate] = set()  # see read_ahead
         self._matches: dict[tuple[object, ...], Sequence[Candidate]] = {}
         self._named = {root.identifier for root in roots}
         self._requested_ranges: dict[str, list[str]] = {}
@@ -117,45 +120,66 @@ class Provider:
                 dependents.append(root.identifier)
         return dependents
 
-    # ---- order
+    # ---- resolvelib: identity and order
 
-    def next_node(self, open_nodes: Mapping[Identifier, Sequence[Cause]]) -> Identifier:
-        """Return the node to decide next.
+    def identify(self, requirement_or_candidate: NodeRequirement | Node) -> Identifier:
+        """Return the identifier of the node of a requirement or candidate."""
+        return requirement_or_candidate.identifier
 
-        It is one of the first of these that there are: host facts and agreements; all nodes, if a
-        framework of the request is open; the frameworks that dependencies name, if no package of
-        the request is open; the nodes with many conflicts; all nodes. A package waits for its own
-        node with extras, because the extras may exclude its releases.
+    def narrow_requirement_selection(
+        self,
+        identifiers: Iterable[Identifier],
+        resolutions: Mapping[Identifier, Node],
+        candidates: Mapping[Identifier, Iterator[Node]],
+        information: Mapping[Identifier, Iterator[Cause]],
+        backtrack_causes: Sequence[Cause],
+    ) -> Iterable[Identifier]:
+        """Return the nodes that may be decided next.
 
-        Of several nodes these criteria decide, the first one first: the order of the frameworks;
-        many conflicts; how narrow the requirements are together (see _ONE_FILE); the name.
-
-        Args:
-            open_nodes: the nodes that are not decided, with the requirements on them.
+        These are the first that exist of: one host fact or agreement; all nodes, if a framework of
+        the request is open; the frameworks that dependencies name, if no package of the request is
+        open; the nodes with many conflicts; all nodes. A package waits for its own node with
+        extras, because the extras may exclude its releases.
         """
-        nodes = list(open_nodes)
-        for node in nodes:
-            if isinstance(node, (HostFactId, AgreementId)):
-                return node
-        if self.order.keys().isdisjoint(nodes):
-            waiting = {without_extras(node) for node in nodes if without_extras(node) != node}
-            nodes = [node for node in nodes if node not in waiting]
-            frameworks: list[Identifier] = []
-            if self._named.isdisjoint(nodes):
-                frameworks = [node for node in nodes if self._is_framework(node)]
-            in_conflict = [node for node in nodes if self._conflict_counts[node] >= _OFTEN]
-            nodes = frameworks or in_conflict or nodes
+        open_nodes = list(identifiers)
+        for identifier in open_nodes:
+            if isinstance(identifier, (HostFactId, AgreementId)):
+                return (identifier,)
+        if not self.order.keys().isdisjoint(open_nodes):
+            return open_nodes
+        waiting = {without_extras(node) for node in open_nodes if without_extras(node) != node}
+        open_nodes = [node for node in open_nodes if node not in waiting]
+        if self._named.isdisjoint(open_nodes):
+            frameworks = [node for node in open_nodes if self._is_framework(node)]
+            if frameworks:
+                return frameworks
+        in_conflict = [node for node in open_nodes if self._conflict_counts[node] >= _OFTEN]
+        return in_conflict or open_nodes
 
-        def preference(node: Identifier) -> tuple[int | bool | str, ...]:
-            narrowness = 0
-            for requirement, parent in open_nodes[node]:
-                narrowness |= _narrowness(requirement)
-                if parent is None:
-                    narrowness |= _OF_USER
-            place = self.order.get(node, len(self.order))
-            return place, self._conflict_counts[node] < _OFTEN, -narrowness, node
+    def get_preference(
+        self,
+        identifier: Identifier,
+        resolutions: Mapping[Identifier, Node],
+        candidates: Mapping[Identifier, Iterator[Node]],
+        information: Mapping[Identifier, Iterator[Cause]],
+        backtrack_causes: Sequence[Cause],
+    ) -> tuple[int | bool | str, ...]:
+        """Return the sort key of a node; the smallest is decided first.
 
-        return min(nodes, key=preference)
+        The criteria: the order of the frameworks; many conflicts; how narrow the requirements are
+        together (see _ONE_FILE); the name.
+        """
+        narrowness = 0
+        for cause in information[identifier]:
+            narrowness |= _narrowness(cause.requirement)
+            if cause.parent is None:
+                narrowness |= _OF_USER
+        return (
+            self.order.get(identifier, len(self.order)),
+            self._conflict_counts[identifier] < _OFTEN,
+            -narrowness,
+            identifier,
+        )
 
     def note_conflict(self, nodes: Iterable[Identifier]) -> bool:
         """Count a conflict of nodes: those with many are decided earlier.
@@ -180,55 +204,60 @@ class Provider:
     def _is_framework(self, identifier: Identifier) -> bool:
         return isinstance(identifier, PackageId) and self.store.on_path(without_extras(identifier))
 
-    # ---- candidates
+    # ---- resolvelib: candidates
 
     def find_matches(
         self,
-        node: Identifier,
-        requirements: Sequence[NodeRequirement],
-        excluded: Container[Node],
-    ) -> Candidates:
-        """Return the candidates of a node that meet requirements and are not excluded.
+        identifier: Identifier,
+        requirements: Mapping[Identifier, Iterator[NodeRequirement]],
+        incompatibilities: Mapping[Identifier, Iterator[Node]],
+    ) -> Sequence[Node] | Callable[[], Iterator[Node]]:
+        """Return the candidates of a node that meet all of its requirements, best first.
 
-        The requirements are those on the node and, for a node with extras, on its package.
+        The incompatibilities are those of the node and, for a node with extras, of its package.
 
         Releases that the host or the data refuse are no candidates: as candidates that fail on
         a host fact they would make the resolution try everything else first.
         """
-        if isinstance(node, AgreementId):
-            return Candidates(iter(_agreed(node, requirements)))
-        if isinstance(node, HostFactId):
-            is_met = not any(map(self.is_blocked, requirements))
-            return Candidates(iter([Token(node)] * is_met))
-        matches: Sequence[Release]
-        if isinstance(node, FrameworkId):
-            matches = self._variants(requirements)
-        else:
-            package = without_extras(node)
-            matches = self._matching(package, requirements, keep_all=package != node)
-        return Candidates(self._possible(node, matches, excluded))
+        on_node = list(requirements[identifier])
+        if isinstance(identifier, AgreementId):
+            return _agreed(identifier, on_node)
+        if isinstance(identifier, HostFactId):
+            return () if any(map(self.is_blocked, on_node)) else (Token(identifier),)
+        if isinstance(identifier, FrameworkId):
+            variants = self._variants(on_node)
+            return lambda: self._possible(identifier, variants, incompatibilities)
+        package = without_extras(identifier)
+        if package != identifier:  # requirements on the package hold for package[extra]
+            on_node += requirements.get(package, ())
+        matches = self._matching(package, on_node, keep_all=package != identifier)
+        return lambda: self._possible(identifier, matches, incompatibilities)
 
     def admitted(self, *requirements: PackageRequirement) -> Sequence[Candidate]:
         """Return the candidates that requirements on one package admit together, best first."""
         return self._matching(requirements[0].name, requirements, keep_all=False)
 
     def _possible(
-        self, node: Identifier, matches: Sequence[Release], excluded: Container[Node]
+        self,
+        identifier: Identifier,
+        matches: Sequence[Release],
+        incompatibilities: Mapping[Identifier, Iterator[Node]],
     ) -> Iterator[Release]:
         """Yield the candidates that may be chosen, as nodes with extras."""
-        extras = node.extras if isinstance(node, PackageId) else ()
+        package = without_extras(identifier)
+        extras = identifier.extras if isinstance(identifier, PackageId) else ()
+        excluded = {*incompatibilities.get(identifier, ()), *incompatibilities.get(package, ())}
         for place, match in enumerate(matches):
-            candidate = match
+            node = match
             if isinstance(match, Candidate):
-                candidate = match.with_extras(extras)
+                node = match.with_extras(extras)
                 if place in _BATCHES and match not in self._requested:
                     following = matches[place : _BATCHES[place]]
                     self._requested.update(following)
                     wheels = [release.wheel for release in following]
                     self.store.index.request_dependencies(wheels)
-            is_excluded = match in excluded or candidate in excluded
-            if not is_excluded and not self.is_refused(match):
-                yield candidate
+            if excluded.isdisjoint((match, node)) and not self.is_refused(match):
+                yield node
 
     def _matching(
         self, name: str, requirements: Sequence[NodeRequirement], *, keep_all: bool
@@ -312,7 +341,7 @@ class Provider:
             return False
         return is_refused(requirement.reasons, lenient=self.lenient)
 
-    # ---- requirements
+    # ---- resolvelib: requirements
 
     def is_satisfied_by(self, requirement: NodeRequirement, candidate: Node) -> bool:
         """Return whether a candidate of the requirement's node meets the requirement."""
@@ -332,11 +361,32 @@ class Provider:
         at_url = self.store.at_url(release.wheel.name, url)
         return any(release.wheel is other.wheel for other in at_url)
 
-    def read_ahead(self, candidate: Node) -> None:
-        """Start to read what a candidate requires, once."""
-        if isinstance(candidate, Candidate) and candidate not in self._followed:
-            self._followed.add(candidate)
-            self.store.index.request_needs(candidate.wheel, candidate.extras)
+    def get_dependencies(self, candidate: Node) -> Sequence[NodeRequirement]:
+        """Return the requirements of a candidate on this host (see ReleaseFacts)."""
+        return self.facts.requirements_of(candidate)
+
+
+class Progress(BaseReporter[NodeRequirement, Node, Identifier]):
+    """Counts what a resolution does, and reads ahead what its candidates require."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._followed: set[Candidate] = set()
+        activity.current.conflicts = 0
+
+    def adding_requirement(self, requirement: NodeRequirement, parent: Node | None) -> None:
+        """Request what a candidate requires."""
+        if isinstance(parent, Candidate) and parent not in self._followed:
+            self._followed.add(parent)
+            self._index.request_needs(parent.wheel, parent.extras)
+
+    def ending_round(self, index: int, state: State[NodeRequirement, Node, Identifier]) -> None:
+        """Count the decisions."""
+        activity.current.decided = len(state.mapping)
+
+    def resolving_conflicts(self, causes: Collection[Cause]) -> None:
+        """Count a conflict."""
+        activity.current.conflicts += 1
 
 
 def _agreed(identifier: AgreementId, requirements: Sequence[NodeRequirement]) -> list[Token]:

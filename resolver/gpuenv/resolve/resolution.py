@@ -1,29 +1,35 @@
 """The resolution: one candidate for each node, by a search that learns from its conflicts.
 
-resolvelib's resolver is not used: it jumps back over choices that still matter, and then calls a
-request impossible that has a solution.
+The search implements resolvelib's AbstractResolver. resolvelib's own Resolver is not used: it jumps
+back over choices that still matter, and then calls a request impossible that has a solution.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from operator import attrgetter, methodcaller
+from typing import Any
 
-from .. import activity
-from ..errors import UnfinishedError
-from .graph import (
-    Candidates,
-    Cause,
-    Identifier,
-    Node,
-    NodeRequirement,
-    PackageRequirement,
-    without_extras,
+from resolvelib import BaseReporter
+from resolvelib.resolvers import (
+    AbstractResolver,
+    Criterion,
+    ResolutionImpossible,
+    Result,
 )
+from resolvelib.structs import DirectedGraph, IteratorMapping, State, build_iter_view
+
+from ..errors import UnfinishedError
+from .graph import Cause, Identifier, Node, NodeRequirement, PackageRequirement, without_extras
 from .provider import Provider
+
+_Criterion = Criterion[NodeRequirement, Node]
+_State = State[NodeRequirement, Node, Identifier]
+_Requirements = Mapping[Identifier, Iterator[NodeRequirement]]
 
 MAX_CONFLICTS = 20_000
 PATIENCE = 50  # conflicts after which each requirement of the request is tried alone
@@ -32,7 +38,7 @@ PATIENCE = 50  # conflicts after which each requirement of the request is tried 
 _MAX_REPLACEMENTS = 3
 
 
-class ImpossibleError(Exception):
+class ImpossibleError(ResolutionImpossible[NodeRequirement, Node]):
     """It is proven that no set of candidates meets the requirements.
 
     Attributes:
@@ -41,9 +47,9 @@ class ImpossibleError(Exception):
     """
 
     def __init__(self, node: Identifier, causes: Sequence[Cause]) -> None:
-        super().__init__(node)
+        super().__init__(causes)
+        self.causes: Sequence[Cause] = causes
         self.node = node
-        self.causes = causes
 
 
 class _RejectedError(Exception):
@@ -58,22 +64,6 @@ class _RejectedError(Exception):
         super().__init__(causes)
         self.causes = causes
         self.blamed = blamed
-
-
-@dataclass(frozen=True)
-class _Criterion:
-    """The requirements on a node, and the candidates that meet all of them."""
-
-    causes: Sequence[Cause]
-    candidates: Candidates
-
-
-@dataclass(frozen=True)
-class _State:
-    """The candidates that were decided, by node, and a criterion for each node that is required."""
-
-    pins: dict[Identifier, Node]
-    criteria: dict[Identifier, _Criterion]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +83,7 @@ class _Conflict:
     impossible: Mapping[Node, Sequence[Cause]]
 
 
-class LearningResolver:
+class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
     """Conflict-driven search with nogoods, for those who know PubGrub or a SAT solver.
 
     - A decision is a pin: the best candidate of the open node that the provider prefers. The trail
@@ -118,15 +108,21 @@ class LearningResolver:
     early does not cost a newer release of what the user asked for.
     """
 
-    def __init__(self, provider: Provider) -> None:
-        self.provider = provider
-        activity.current.conflicts = 0
+    provider: Provider
+
+    def __init__(
+        self, provider: Provider, reporter: BaseReporter[NodeRequirement, Node, Identifier]
+    ) -> None:
+        super().__init__(provider, reporter)
         self._excluded: dict[Identifier, dict[Node, Sequence[Cause]]] = {}
         self._nogoods: dict[Node, list[_Conflict]] = {}
 
     def resolve(
-        self, requirements: Iterable[NodeRequirement], max_conflicts: int = MAX_CONFLICTS
-    ) -> list[Node]:
+        self,
+        requirements: Iterable[NodeRequirement],
+        max_conflicts: int = MAX_CONFLICTS,
+        **_options: Any,
+    ) -> Result[NodeRequirement, Node, Identifier]:
         """Return one candidate for every node that the requirements reach.
 
         Raises:
@@ -135,30 +131,33 @@ class LearningResolver:
             PackageIndexError, MoreReleasesError: see Provider.
         """
         roots = list(requirements)
-        begin = _State({}, {})
+        begin: _State = State({}, {}, [])
         for root in roots:
             try:
-                self._add(begin.criteria, Cause(root, None))
+                self._add(begin.criteria, root, None)
             except _RejectedError as error:
                 raise ImpossibleError(root.identifier, self.proof(error.causes)) from None
         trail = [begin]
         conflicts = 0
         replacements: Counter[Identifier] = Counter()
         while True:
-            pins, criteria = trail[-1].pins, trail[-1].criteria
-            activity.current.decided = len(pins)
-            open_nodes = {node: criteria[node].causes for node in criteria if node not in pins}
+            open_nodes = [node for node in trail[-1].criteria if node not in trail[-1].mapping]
             if not open_nodes:
-                return list(pins.values())
-            node = self.provider.next_node(open_nodes)
+                return _result(trail[-1])
+            candidates = IteratorMapping(trail[-1].criteria, attrgetter("candidates"))
+            information = IteratorMapping(trail[-1].criteria, attrgetter("information"))
+            rest = (trail[-1].mapping, candidates, information, ())
+            narrowed = self.provider.narrow_requirement_selection(open_nodes, *rest)
+            node = min(narrowed, key=lambda node: self.provider.get_preference(node, *rest))
             step = self._decide(node, trail[-1], replacements)
             if not isinstance(step, _Conflict):
                 trail.append(step)
+                self.reporter.ending_round(len(trail), step)
                 continue
             if not step.nogood:
                 raise ImpossibleError(node, self.proof(step.causes))
             conflicts += 1
-            activity.current.conflicts += 1
+            self.reporter.resolving_conflicts(step.causes)
             if conflicts == max_conflicts:
                 raise UnfinishedError(
                     f"no answer after {conflicts} conflicts for {', '.join(map(str, roots))}",
@@ -234,13 +233,13 @@ class LearningResolver:
         """
         if self.why_excluded(candidate):  # learned since the candidates of its node were found
             raise _RejectedError(self.why_excluded(candidate), frozenset())
-        pins, criteria = {**state.pins}, {**state.criteria}
+        pins, criteria = {**state.mapping}, {**state.criteria}
         for conflict in self._nogoods.get(candidate, ()):
             others = conflict.nogood - {candidate}
             if all(pins.get(other.identifier) is other for other in others):
                 raise _RejectedError(conflict.causes, others)
         replaced: dict[Identifier, Node] = {}
-        requirements = self.provider.facts.requirements_of(candidate)
+        requirements = self.provider.get_dependencies(candidate)
         for requirement in requirements:
             node = requirement.identifier
             pin = pins.get(node)
@@ -250,44 +249,44 @@ class LearningResolver:
             if not may_give_way or replacements[node] == _MAX_REPLACEMENTS:
                 raise _RejectedError([Cause(requirement, candidate)], {pin})
             replaced[node] = pin
-        self.provider.read_ahead(candidate)
         for requirement in requirements:
-            self._add(criteria, Cause(requirement, candidate))
+            self._add(criteria, requirement, candidate)
         for node in replaced:
             del pins[node]
         replacements.update(replaced.keys())
         pins[candidate.identifier] = candidate
-        pinned = _State(pins, criteria)
+        self.reporter.pinning(candidate)
+        pinned: _State = State(pins, criteria, [])
         if replaced:
             self._take_back(list(replaced.values()), pinned)
         return pinned
 
-    def _add(self, criteria: dict[Identifier, _Criterion], cause: Cause) -> None:
+    def _add(
+        self,
+        criteria: dict[Identifier, _Criterion],
+        requirement: NodeRequirement,
+        parent: Node | None,
+    ) -> None:
         """Add a requirement to the criterion of its node.
 
         Raises:
             _RejectedError: the node has no candidates then.
         """
-        node = cause.requirement.identifier
-        package = without_extras(node)
-        causes = [*(criteria[node].causes if node in criteria else ()), cause]
-        on_package: Sequence[Cause] = ()
-        if package != node and package in criteria:
-            on_package = criteria[package].causes
-        candidates = self._candidates(node, [*causes, *on_package])
-        if next(iter(candidates), None) is None:
+        self.reporter.adding_requirement(requirement, parent)
+        node = requirement.identifier
+        known: Iterable[Cause] = criteria[node].information if node in criteria else ()
+        requirements = IteratorMapping(
+            criteria, methodcaller("iter_requirement"), {node: [requirement]}
+        )
+        candidates = self._candidates(node, requirements)
+        causes: list[Cause] = [*known, Cause(requirement, parent)]
+        if not candidates:
             raise _RejectedError(causes)
-        criteria[node] = _Criterion(causes, candidates)
+        criteria[node] = _Criterion(candidates, causes, ())
 
-    def _candidates(self, node: Identifier, causes: Iterable[Cause]) -> Candidates:
-        """Return the candidates of a node that meet requirements, and that may be chosen at all."""
-        excluded = {
-            release
-            for limited in (node, without_extras(node))
-            for release in self._excluded.get(limited, ())
-        }
-        requirements = [cause.requirement for cause in causes]
-        return self.provider.find_matches(node, requirements, excluded)
+    def _candidates(self, node: Identifier, requirements: _Requirements) -> Iterable[Node]:
+        excluded = IteratorMapping(self._excluded, iter)
+        return build_iter_view(self.provider.find_matches(node, requirements, excluded))
 
     # ---- pins that give way
 
@@ -301,7 +300,7 @@ class LearningResolver:
             _RejectedError: a node has no candidate any more: a removed pin had admitted a yanked
                 release.
         """
-        pins, criteria = state.pins, state.criteria
+        pins, criteria = state.mapping, state.criteria
         while removed:
             reached = self._reached(state)
             for node in [node for node in criteria if node not in reached]:
@@ -310,34 +309,31 @@ class LearningResolver:
                     removed.append(pins.pop(node))
             limited: set[Identifier] = set()
             for pin in removed:
-                requirements = self.provider.facts.requirements_of(pin)
+                requirements = self.provider.get_dependencies(pin)
                 limited.update(requirement.identifier for requirement in requirements)
             removed = []
             for node in criteria:
                 if limited.isdisjoint((node, without_extras(node))):
                     continue
                 limits = _limits(node, state)
-                candidates = self._candidates(node, limits)
-                best = next(iter(candidates), None)
-                if best is None:
+                candidates = self._candidates(
+                    node, {node: iter([limit.requirement for limit in limits])}
+                )
+                if not candidates:
                     raise _RejectedError(limits)
                 causes = [cause for cause in limits if cause.requirement.identifier == node]
-                criteria[node] = _Criterion(causes, candidates)
-                if node in pins and best is not pins[node]:
+                criteria[node] = Criterion(candidates, causes, ())
+                if node in pins and next(iter(candidates)) is not pins[node]:
                     removed.append(pins.pop(node))
 
     def _reached(self, state: _State) -> set[Identifier]:
         """Return the nodes that the request and the pins that it reaches require."""
-        waiting = [
-            node
-            for node, criterion in state.criteria.items()
-            if any(cause.parent is None for cause in criterion.causes)
-        ]
+        waiting = [node for node in state.criteria if None in state.criteria[node].iter_parent()]
         reached: set[Identifier] = set()
         while waiting:
             node = waiting.pop()
-            if node not in reached and node in state.pins:
-                requirements = self.provider.facts.requirements_of(state.pins[node])
+            if node not in reached and node in state.mapping:
+                requirements = self.provider.get_dependencies(state.mapping[node])
                 waiting += [requirement.identifier for requirement in requirements]
             reached.add(node)
         return reached
@@ -357,11 +353,12 @@ class LearningResolver:
         requirement on the node itself remains: without it, nothing needs the node.
         """
         parents = {cause.parent for cause in causes}
-        for pin in reversed(state.pins.values()):
+        for pin in reversed(state.mapping.values()):
             if pin in parents:
                 fewer = [cause for cause in causes if cause.parent is not pin]
-                if any(cause.requirement.identifier == node for cause in fewer):
-                    candidates = self._candidates(node, fewer)
+                requirements = [cause.requirement for cause in fewer]
+                if any(requirement.identifier == node for requirement in requirements):
+                    candidates = self._candidates(node, {node: iter(requirements)})
                     if all(candidate in rejected for candidate in candidates):
                         causes = fewer
         return {cause.parent for cause in causes if cause.parent is not None}
@@ -388,9 +385,9 @@ def _limits(node: Identifier, state: _State) -> list[Cause]:
     limits = []
     for limited in dict.fromkeys((node, without_extras(node))):
         if limited in state.criteria:
-            for cause in state.criteria[limited].causes:
+            for cause in state.criteria[limited].information:
                 parent = cause.parent
-                if parent is None or state.pins.get(parent.identifier) is parent:
+                if parent is None or state.mapping.get(parent.identifier) is parent:
                     limits.append(cause)
     return limits
 
@@ -404,6 +401,17 @@ def _count_unaffected(trail: Sequence[_State], nogood: AbstractSet[Node]) -> int
     return next(
         number
         for number, state in enumerate(trail[1:], 1)
-        if len(state.pins) < number  # it is after a replacement
-        or all(state.pins.get(release.identifier) is release for release in nogood)
+        if len(state.mapping) < number  # it is after a replacement
+        or all(state.mapping.get(release.identifier) is release for release in nogood)
     )
+
+
+def _result(state: _State) -> Result[NodeRequirement, Node, Identifier]:
+    """Return resolvelib's form of a solution. The edges of its graph are the requirements."""
+    graph: DirectedGraph[Identifier | None] = DirectedGraph()
+    for node in (None, *state.mapping):
+        graph.add(node)
+    for node, criterion in state.criteria.items():
+        for parent in criterion.iter_parent():
+            graph.connect(None if parent is None else parent.identifier, node)
+    return Result(state.mapping, graph, state.criteria)
