@@ -1,7 +1,7 @@
 """Lock files: the text of a plan, reading it back, and what locks of other tools say.
 
 pylock.py         Plan -> pylock.toml (PEP 751) with [tool.gpuenv], and back; pip requirements
-conda_formats.py  conda's @EXPLICIT files and conda-lock.yml, written and read
+conda_formats.py  conda's @EXPLICIT files and conda-lock.yml, written and read; pixi.lock, read
 fields.py         the types of the fields that locks have; the numbers of the formats, the
                   migrations from older ones, and the refusal of newer ones
 grammar.py        whether the texts of a package are names, versions, file names and URLs

@@ -1,12 +1,16 @@
-"""Locks of conda environments: an @EXPLICIT file, and conda-lock.yml (version 1).
+"""Locks of conda environments: an @EXPLICIT file, conda-lock.yml (version 1), and pixi.lock.
 
-Both name every file by its URL and sha256, carry what gpuenv locked beside the files, and hold no
-date: the same plan gives the same bytes. What gpuenv locked is a JSON document: in an @EXPLICIT
-file a comment at its head, in conda-lock.yml `metadata.custom_metadata.gpuenv`. conda and
-conda-lock ignore both. Its key `content` is a digest of the rest and of the files.
+gpuenv reads all of them, and writes the first two. These name every file by its URL and sha256,
+carry what gpuenv locked beside the files, and hold no date: the same plan gives the same bytes.
+What gpuenv locked is a JSON document: in an @EXPLICIT file a comment at its head, in conda-lock.yml
+`metadata.custom_metadata.gpuenv`. conda and conda-lock ignore both. Its key `content` is a digest
+of the rest and of the files.
 
 Wheels in a conda environment have a lock of their own, a pylock.toml beside the conda lock. The
 conda lock names it with its sha256; the pylock.toml names the conda lock.
+
+Locks of other tools hold packages of several platforms. What is read is one platform: that of this
+machine, or the only one.
 """
 
 from __future__ import annotations
@@ -16,12 +20,15 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from sysconfig import get_platform
 from typing import Any
+from urllib.parse import unquote
 
 from ..errors import InputError, TamperedError
-from ..index.urls import without_credentials
-from ..model import Lock, Pin, Plan, Wheel
-from ..resolve.conda import virtual_packages
+from ..index.urls import path_to_file_url, without_credentials
+from ..model import Host, Lock, Needs, Pin, Plan, Python, Wheel, major_minor
+from ..requirements.versions import normalize_name
+from ..resolve.conda.virtual_packages import SUBDIRS
 from ..serialize import (
     canonical_json,
     dump_yaml,
@@ -31,7 +38,7 @@ from ..serialize import (
     text_digest,
     to_plain,
 )
-from . import conda_foreign, grammar
+from . import grammar
 from .fields import CONDA, CondaTable, Document
 from .pylock import host_to_lock, refuse_missing_hashes
 
@@ -46,6 +53,13 @@ _FILE_LINE = re.compile(
     r"(?:#(?:(?:sha256:)?(?P<sha256>[0-9a-f]{64})|(?P<md5>[0-9a-f]{32})))?"
 )
 _NAME_PARTS = 3  # NAME-VERSION-BUILD
+_PIXI = "pixi.lock"
+_PIXI_VERSIONS = (4, 5, 6, 7)
+# The keys of the locks that are YAML.
+_KEYS = {
+    _PIXI: ("version", "environments", "packages"),
+    "conda-lock.yml": ("version", "metadata", "package"),
+}
 
 
 def lock(plan: Plan, channels: tuple[str, ...]) -> Lock:
@@ -132,7 +146,7 @@ def _explicit_text(lock: Lock) -> str:
 
 
 def _subdir(lock: Lock) -> str:
-    return virtual_packages.SUBDIRS.get(lock.host.platform, lock.host.platform)
+    return SUBDIRS.get(lock.host.platform, lock.host.platform)
 
 
 def _conda_lock_text(lock: Lock) -> str:
@@ -187,7 +201,7 @@ def is_lock(path: str) -> bool:
         return False
     if os.path.basename(path).endswith(("conda-lock.yml", "conda-lock.yaml")):
         return True
-    return _EXPLICIT.search(text) is not None or bool(conda_foreign.kind_of(text))
+    return _EXPLICIT.search(text) is not None or bool(_kind_of(text))
 
 
 def read(path: str) -> Lock:
@@ -201,18 +215,18 @@ def read(path: str) -> Lock:
         text = read_input(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from None
-    kind = conda_foreign.kind_of(text)
+    kind = _kind_of(text)
     if _EXPLICIT.search(text) is not None:
         document, pins, wheels = _read_explicit(text, path)
     else:
         try:
-            read_yaml = _read_pixi_lock if kind == conda_foreign.PIXI else _read_conda_lock
+            read_yaml = _read_pixi_lock if kind == _PIXI else _read_conda_lock
             document, pins, wheels = read_yaml(load_yaml(text), path)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            expected = kind if kind == conda_foreign.PIXI else "conda-lock.yml of version 1"
+            expected = kind if kind == _PIXI else "conda-lock.yml of version 1"
             raise InputError(f"{path}: not a {expected}: {error}") from None
     if document is None:
-        return conda_foreign.without_needs(pins, wheels)
+        return _without_needs(pins, wheels)
     try:
         CONDA.refuse_newer(document, f"{path}: the format")
         if document["content"] != _content(document, pins):
@@ -221,6 +235,27 @@ def read(path: str) -> Lock:
         return _lock_of(CONDA.migrate(document, "format"), pins)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{path}: what gpuenv wrote into it is damaged: {error}") from None
+
+
+def _kind_of(text: str) -> str:
+    """Return the kind of lock whose keys a text has: pixi.lock, conda-lock.yml, "" for none."""
+    for kind, keys in _KEYS.items():
+        if all(re.search(rf"^{key}:", text, re.MULTILINE) for key in keys):
+            return kind
+    return ""
+
+
+def _without_needs(pins: tuple[Pin, ...], wheels: Sequence[Wheel]) -> Lock:
+    """Return the lock of files of which nothing else is known, with wheels beside them."""
+    python = next((pin.wheel.version for pin in pins if pin.wheel.name == "python"), "")
+    version = major_minor(python) or (0, 0)
+    host = Host(python=Python(version=version))
+    lock = Lock(pins=pins, needs=Needs(), choices=(), host=host, frameworks=())
+    if not wheels:
+        return lock
+    lock = lock.replace(needs=Needs(python=version))
+    beside = tuple(Pin(wheel=wheel) for wheel in wheels)
+    return lock.replace(wheels=lock.replace(pins=beside))
 
 
 def _lock_of(document: Document, pins: tuple[Pin, ...]) -> Lock:
@@ -293,8 +328,13 @@ def _read_conda_lock(document: Any, path: str) -> _Content:
     if document["version"] != 1:
         version = document["version"]
         raise InputError(f"{path}: conda-lock version {version}; version 1 is read")
+    rows = list(document["package"])
+    subdirs = sorted({str(row["platform"]) for row in rows if "platform" in row})
+    subdir = _chosen_subdir(subdirs, path) if subdirs else None
     pins, wheels = [], []
-    for package in conda_foreign.of_platform(document["package"], path):
+    for package in rows:
+        if package.get("platform") != subdir:
+            continue
         name, url, hashes = package["name"], package["url"], package["hash"]
         if package["manager"] == "conda":
             specs = (package["dependencies"] or {}).items()
@@ -304,21 +344,65 @@ def _read_conda_lock(document: Any, path: str) -> _Content:
             pins.append(_pin_of_file(url, digest, record))
         else:
             version = str(package["version"])
-            wheels.append(conda_foreign.wheel(name, version, url, hashes.get("sha256")))
+            wheels.append(_wheel(name, version, url, hashes.get("sha256")))
     own_json = (document["metadata"].get("custom_metadata") or {}).get("gpuenv")
     return (None if own_json is None else json.loads(own_json)), tuple(pins), wheels
 
 
 def _read_pixi_lock(document: Any, path: str) -> _Content:
     """Return the files and the wheels of the default environment."""
-    packages, wheels = conda_foreign.pixi_files(document, path)
-    pins = []
-    for package in packages:
-        url = package["url"]
-        digest = grammar.check_sha256(url.rpartition("/")[2], package.get("sha256"))
-        record = {"depends": tuple(package.get("depends") or ()), "md5": package.get("md5")}
-        pins.append(_pin_of_file(url, digest, record))
+    if document["version"] not in _PIXI_VERSIONS:
+        known = ", ".join(map(str, _PIXI_VERSIONS))
+        raise InputError(f"{path}: pixi.lock version {document['version']}; {known} are read")
+    environment = document["environments"]["default"]["packages"]
+    # Since version 7 a platform has a name of its own, and may describe a host.
+    subdirs = {row["name"]: row.get("subdir", row["name"]) for row in document.get("platforms", ())}
+    subdir = _chosen_subdir(sorted({subdirs.get(name, name) for name in environment}), path)
+    names = [name for name in environment if subdirs.get(name, name) == subdir]
+    if len(names) > 1:
+        raise InputError(f"{path}: has several platforms for {subdir}: {', '.join(names)}")
+    named = {url for row in environment[names[0]] for url in row.values()}
+    pins, wheels = [], []
+    for row in document["packages"]:
+        url = row.get("conda") or row.get("pypi") or row["url"]
+        if url not in named:
+            continue
+        if "://" not in url:  # a file; a relative path is relative to the lock
+            url = path_to_file_url(os.path.abspath(os.path.join(os.path.dirname(path), url)))
+        if "conda" in row or row.get("kind") == "conda":
+            digest = grammar.check_sha256(url.rpartition("/")[2], row.get("sha256"))
+            record = {"depends": tuple(row.get("depends") or ()), "md5": row.get("md5")}
+            pins.append(_pin_of_file(url, digest, record))
+        else:
+            wheels.append(_wheel(row["name"], str(row["version"]), url, row.get("sha256")))
     return None, tuple(pins), wheels
+
+
+def _chosen_subdir(subdirs: Sequence[str], path: str) -> str:
+    """Return the platform of a lock that is read; InputError if this machine's is not there."""
+    platform = get_platform()
+    this_subdir = SUBDIRS.get(platform, platform)
+    if this_subdir in subdirs:
+        return this_subdir
+    if len(subdirs) == 1:
+        return subdirs[0]
+    raise InputError(f"{path}: is for {', '.join(subdirs) or 'no platform'}, not for {this_subdir}")
+
+
+def _wheel(name: str, version: str, url: str, sha256: object) -> Wheel:
+    """Return a wheel of a lock. ValueError if its texts are not what they should be."""
+    filename = unquote(url.partition("#")[0].rpartition("/")[2])
+    if not filename.endswith(".whl"):
+        raise ValueError(f"package {name}: {filename or url} is no wheel")
+    parsed = Wheel(
+        name=normalize_name(name),
+        version=version,
+        filename=filename,
+        url=url,
+        sha256=grammar.check_sha256(name, sha256),
+    )
+    grammar.check_wheel(parsed)
+    return parsed
 
 
 # ---- the lock of the wheels beside a conda lock -------------------------------------------------

@@ -19,7 +19,6 @@ from .graph import (
     Candidate,
     Cause,
     FrameworkRequirement,
-    HostRequirement,
     Identifier,
     Node,
     NodeRequirement,
@@ -27,6 +26,7 @@ from .graph import (
     PackageRequirement,
     Release,
     Token,
+    UnmetRequirement,
     Variant,
     without_extras,
 )
@@ -181,7 +181,7 @@ def _cause_reasons(facts: ReleaseFacts, causes: Sequence[Cause]) -> list[Reason]
     vague: list[Reason] = []
     details: list[Reason] = []
     for cause in causes:
-        if isinstance(cause.requirement, HostRequirement):
+        if isinstance(cause.requirement, UnmetRequirement):
             continue
         conflict, missing = _conflict_reason(facts, cause, owners), _missing(facts, cause)
         if (conflict.subject, conflict.code) == (REQUEST, "no-candidate"):
@@ -189,9 +189,9 @@ def _cause_reasons(facts: ReleaseFacts, causes: Sequence[Cause]) -> list[Reason]
         reasons += [conflict, *missing]
         details += missing
     for cause in causes:
-        if isinstance(cause.requirement, HostRequirement):
-            details += cause.requirement.reasons
-            reasons += cause.requirement.reasons
+        if isinstance(cause.requirement, UnmetRequirement):
+            details.append(cause.requirement.reason)
+            reasons.append(cause.requirement.reason)
     # That no release fits what was requested says nothing if another reason says why.
     return [reason for reason in reasons if not details or reason not in vague]
 

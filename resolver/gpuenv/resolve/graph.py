@@ -1,16 +1,15 @@
 """The graph that a resolution resolves: identifiers, requirements (edges) and candidates (nodes).
 
-There are four kinds of nodes. The type of an identifier tells which:
+There are three kinds of nodes. The type of an identifier tells which:
 
 - PackageId: a distribution, or a distribution with extras. Its candidates are releases (Candidate).
 - FrameworkId: a framework that installs in several ways. Its candidates are releases installed
   in one of these ways (Variant).
-- HostFactId: a fact about the host. Its one candidate (Token) exists if no reason speaks against
-  it.
 - AgreementId: a topic on which all packages must agree, such as the CUDA major version. Its one
   candidate (Token) exists if all requirements name the same value.
 
-Host facts and agreements are nodes so that the resolution itself finds and names these conflicts.
+Agreements are nodes so that the resolution itself finds and names these conflicts. So is UNMET,
+which has no candidate: what requires it cannot be chosen.
 
 Requirements and candidates are compared by identity: a resolution reads each of them once.
 """
@@ -71,12 +70,6 @@ class FrameworkId(Identifier):
         return cls(f"@{framework}")
 
 
-class HostFactId(Identifier):
-    """A fact about the host, such as "__driver" (named as conda's virtual packages are)."""
-
-    __slots__ = ()
-
-
 class AgreementId(Identifier):
     """A topic on which all requirements must name the same value, such as the CUDA major."""
 
@@ -88,8 +81,7 @@ class AgreementId(Identifier):
         return cls(f"={topic}")
 
 
-FILE_FACT = HostFactId("__file")  # whether a file can be used at all
-PYTHON_FACT = HostFactId("__python")
+UNMET = Identifier("__unmet")
 
 # ---- requirements -------------------------------------------------------------------------------
 
@@ -171,14 +163,14 @@ class SameFileRequirement(NodeRequirement):
 
 
 @dataclass(eq=False)
-class HostRequirement(NodeRequirement):
-    """A fact that the host must fulfil. `reasons` is empty if the host fulfils it."""
+class UnmetRequirement(NodeRequirement):
+    """What the file of a release or the host does not fulfil."""
 
-    identifier: HostFactId
-    reasons: tuple[Reason, ...]
+    reason: Reason
+    identifier = UNMET
 
     def __str__(self) -> str:
-        return f"{self.identifier} ({'; '.join(reason.need for reason in self.reasons)})"
+        return self.reason.need
 
 
 @dataclass(eq=False)
@@ -309,10 +301,10 @@ class Variant:
 
 @dataclass(eq=False)
 class Token:
-    """The only candidate of a host fact, or of an agreement with the agreed value."""
+    """The candidate of an agreement with the agreed value."""
 
-    identifier: Identifier
-    value: str = ""
+    identifier: AgreementId
+    value: str
 
     def __str__(self) -> str:
         return f"{self.identifier} {self.value}"

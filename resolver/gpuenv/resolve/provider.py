@@ -13,14 +13,13 @@ from ..index.protocol import Index
 from ..requirements.versions import contains
 from .candidates import is_pinned
 from .graph import (
+    UNMET,
     AgreementId,
     AgreementRequirement,
     Candidate,
     Cause,
     FrameworkId,
     FrameworkRequirement,
-    HostFactId,
-    HostRequirement,
     Identifier,
     Node,
     NodeRequirement,
@@ -48,11 +47,10 @@ _ONE_FILE, _ONE_VERSION, _UPPER_BOUND, _OF_USER, _ANY_RANGE = 16, 8, 4, 2, 1
 class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
     """One resolution: candidates, their requirements, and the order of decisions.
 
-    Order of decisions: host facts and agreements (they fail at once or cost nothing); the user's
-    packages that require a framework; frameworks in the order of the request, so that the later
-    ones give way first; frameworks that only dependencies name, once the user's packages are
-    decided; then as in pip, except that the order of the user's requirements does not count: ties
-    go by name.
+    Order of decisions: agreements (they fail at once or cost nothing); the user's packages that
+    require a framework; frameworks in the order of the request, so that the later ones give way
+    first; frameworks that only dependencies name, once the user's packages are decided; then as in
+    pip, except that the order of the user's requirements does not count: ties go by name.
 
     A strict provider refuses releases with doubts; a lenient one lets doubts pass. Of the packages
     in `sparse`, only the newest release of each minor series is a candidate.
@@ -136,14 +134,14 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
     ) -> Iterable[Identifier]:
         """Return the nodes that may be decided next.
 
-        These are the first that exist of: one host fact or agreement; all nodes, if a framework of
-        the request is open; the frameworks that dependencies name, if no package of the request is
-        open; the nodes with many conflicts; all nodes. A package waits for its own node with
-        extras, because the extras may exclude its releases.
+        These are the first that exist of: one agreement; all nodes, if a framework of the request is
+        open; the frameworks that dependencies name, if no package of the request is open; the nodes
+        with many conflicts; all nodes. A package waits for its own node with extras, because the
+        extras may exclude its releases.
         """
         open_nodes = list(identifiers)
         for identifier in open_nodes:
-            if isinstance(identifier, (HostFactId, AgreementId)):
+            if isinstance(identifier, AgreementId):
                 return (identifier,)
         if not self.order.keys().isdisjoint(open_nodes):
             return open_nodes
@@ -222,8 +220,8 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         on_node = list(requirements[identifier])
         if isinstance(identifier, AgreementId):
             return _agreed(identifier, on_node)
-        if isinstance(identifier, HostFactId):
-            return () if any(map(self.is_blocked, on_node)) else (Token(identifier),)
+        if identifier == UNMET:
+            return ()
         if isinstance(identifier, FrameworkId):
             variants = self._variants(on_node)
             return lambda: self._possible(identifier, variants, incompatibilities)
@@ -335,20 +333,14 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         """Return whether the host or the data refuse a release."""
         return is_refused(self.facts.reasons(release), lenient=self.lenient)
 
-    def is_blocked(self, requirement: NodeRequirement) -> bool:
-        """Return whether a requirement is a host fact that the host does not fulfil."""
-        if not isinstance(requirement, HostRequirement):
-            return False
-        return is_refused(requirement.reasons, lenient=self.lenient)
-
     # ---- resolvelib: requirements
 
     def is_satisfied_by(self, requirement: NodeRequirement, candidate: Node) -> bool:
         """Return whether a candidate of the requirement's node meets the requirement."""
+        if isinstance(requirement, AgreementRequirement) and isinstance(candidate, Token):
+            return candidate.value in requirement.agreement.values
         if isinstance(candidate, Token):
-            if isinstance(requirement, AgreementRequirement):
-                return candidate.value in requirement.agreement.values
-            return isinstance(requirement, HostRequirement) and not self.is_blocked(requirement)
+            return False
         if isinstance(requirement, SameFileRequirement):
             return candidate.wheel is requirement.wheel
         if not isinstance(requirement, (PackageRequirement, FrameworkRequirement)):

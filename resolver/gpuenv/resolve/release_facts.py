@@ -16,16 +16,14 @@ from ..requirements.target import parse_requirement
 from ..requirements.versions import contains
 from .candidates import CandidateStore, is_exact
 from .graph import (
-    FILE_FACT,
-    PYTHON_FACT,
     AgreementRequirement,
     Candidate,
-    HostRequirement,
     Node,
     NodeRequirement,
     PackageRequirement,
     Release,
     SameFileRequirement,
+    UnmetRequirement,
     Variant,
 )
 from .owners import Owners
@@ -87,8 +85,8 @@ class ReleaseFacts:
         store, reasons = self.store, self.reasons(release)
         if isinstance(release, Candidate) and release.needs_build:
             read = self.known_requirements(release)
-            failures = [need for need in read if isinstance(need, HostRequirement)]
-            return (*reasons, *(reason for need in failures for reason in need.reasons))
+            failures = [need.reason for need in read if isinstance(need, UnmetRequirement)]
+            return (*reasons, *failures)
         if any(reason.code == "other-build" for reason in reasons):
             return reasons
         try:
@@ -313,11 +311,11 @@ class ReleaseFacts:
         try:
             dependencies = self.store.dependencies(candidate.wheel)
         except UnusableFileError as error:
-            yield HostRequirement(FILE_FACT, (error.reason,))
+            yield UnmetRequirement(error.reason)
             return
         except OfflineError as error:
             self.offline.append(error)
-            yield HostRequirement(FILE_FACT, (not_cached(candidate.wheel, "its dependencies"),))
+            yield UnmetRequirement(not_cached(candidate.wheel, "its dependencies"))
             return
         environment = self.store.environment
         python = self.store.index.metadata(candidate.wheel).requires_python
@@ -328,7 +326,7 @@ class ReleaseFacts:
                 need=python,
                 have=python_text(self._host),
             )
-            yield HostRequirement(PYTHON_FACT, (reason,))
+            yield UnmetRequirement(reason)
         built = candidate.build or candidate.library
         if built is None and candidate.extras:
             built = self._build_of_extras(candidate)
@@ -373,7 +371,7 @@ class ReleaseFacts:
             subject = f"{candidate.identifier} {candidate.version}"
             have = f"{candidate.version} itself"
             reason = Reason(code="conflict", subject=subject, need=str(requirement), have=have)
-            yield HostRequirement(FILE_FACT, (reason,))
+            yield UnmetRequirement(reason)
         elif requirement.extras and requirement.extras != candidate.extras:
             yield PackageRequirement(requirement.name, requirement.extras, "")
 

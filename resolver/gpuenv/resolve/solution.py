@@ -15,12 +15,12 @@ from .graph import (
     AgreementRequirement,
     Candidate,
     FrameworkRequirement,
-    HostRequirement,
     Identifier,
     Node,
     NodeRequirement,
     PackageRequirement,
     Release,
+    UnmetRequirement,
     Variant,
     without_extras,
 )
@@ -295,8 +295,8 @@ class Solution:
         requirements = self.facts.known_requirements(release)
         reasons = self.facts.reasons(release)
         for requirement in requirements:
-            if isinstance(requirement, HostRequirement):
-                reasons += requirement.reasons
+            if isinstance(requirement, UnmetRequirement):
+                reasons += (requirement.reason,)
         for reason in reasons:
             if reason.code in _STEP_BACK:
                 known[release] = reason, release
@@ -332,8 +332,8 @@ class Solution:
                 return (Reason(code="conflict", subject=label, need=str(requirement), have=have),)
         reasons: list[Reason] = []
         for needed in self.facts.requirements_of(release):
-            if isinstance(needed, HostRequirement) and provider.is_blocked(needed):
-                reasons += needed.reasons
+            if isinstance(needed, UnmetRequirement):
+                reasons.append(needed.reason)
             if isinstance(needed, PackageRequirement):
                 admitted = provider.admitted(needed)
                 if not admitted:

@@ -293,16 +293,15 @@ def _other_names(alternatives: Alternatives, reasons: Sequence[Reason]) -> Itera
             continue
         wrong = reason.subject
         for name in get_close_matches(wrong, known, n=1, cutoff=_LIKE):
-            renamed = tuple(
-                name + text[len(wrong) :] if parse_requirement(text).name == wrong else text
+            edits = {
+                text: name + text[len(wrong) :]
                 for text in requirements
-            )
-            if renamed != requirements:
+                if parse_requirement(text).name == wrong
+            }
+            if edits and name != wrong:
+                renamed = tuple(edits.get(text, text) for text in requirements)
                 text = f"{name} instead of {wrong}"
-                edits = [
-                    pair for pair in zip(requirements, renamed, strict=True) if len({*pair}) > 1
-                ]
-                yield from alternatives.changed(text, edits, requirements=renamed)
+                yield from alternatives.changed(text, edits.items(), requirements=renamed)
 
 
 def _helpful_edits(
