@@ -134,10 +134,10 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
     ) -> Iterable[Identifier]:
         """Return the nodes that may be decided next.
 
-        These are the first that exist of: one agreement; all nodes, if a framework of the request is
-        open; the frameworks that dependencies name, if no package of the request is open; the nodes
-        with many conflicts; all nodes. A package waits for its own node with extras, because the
-        extras may exclude its releases.
+        These are the first that exist of: one agreement; all nodes, if a framework of the request
+        is open; the frameworks that dependencies name, if no package of the request is open; the
+        nodes with many conflicts; all nodes. A package waits for its own node with extras, because
+        the extras may exclude its releases.
         """
         open_nodes = list(identifiers)
         for identifier in open_nodes:
