@@ -61,6 +61,8 @@ class Alternatives:
 
     Attributes:
         texts: every framework and requirement of the request.
+        parts: groups of requirements that fail together, as requests of their own. A host on
+            which one of them has no plan has none for the whole request either.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Alternatives:
         self.request, self.host, self.data = store.request, store.host, store.data
         self.store = store
         self._solve = solve
+        self.parts: Sequence[Request] = ()
         self.texts: dict[Place, str] = {}
         for field in ("frameworks", "requirements"):
             for number, text in enumerate(getattr(self.request, field)):
@@ -82,6 +85,9 @@ class Alternatives:
 
     def plan_on(self, host: Host) -> Plan | None:
         """Return the plan for the request on another host."""
+        for part in self.parts:
+            if self._solve(part, host) is None:
+                return None
         return self._solve(self.request, host)
 
     def on_host(self, changed: what_if.ChangedHost) -> Iterator[Change]:
@@ -167,6 +173,11 @@ def smallest_changes(
     request, host = alternatives.request, alternatives.host
     codes = {reason.code for reason in reasons}
     places = _places_of_groups(alternatives, groups)
+    # The groups that are less than the whole request fail sooner than it does.
+    rests = [alternatives.texts.keys() - group for group in places if group]
+    alternatives.parts = [
+        request.replace(**alternatives.fields_with(dict.fromkeys(rest))) for rest in rests if rest
+    ]
     if codes & {"jetson-wheel", "known-unsupported", "no-code-for-device"}:
         yield from _elsewhere(alternatives)
     if request.default_index_only:
