@@ -23,7 +23,7 @@ from gpuenv.index.urls import redact_url, split_credentials
 from gpuenv.model import IndexOptions, Python, Requirement, Wheel
 from index_server import IndexServer, make_wheel
 from indexes import combined_index, find_links, readers, simple_index, simple_source
-from tables import ROOT, data_file, each
+from tables import data_file, each
 
 TABLES = data_file("tables/index_live.json")
 
@@ -460,9 +460,8 @@ def test_a_name_is_bound_to_one_index(combined, name, want):
 
 
 def test_the_snapshot_is_not_for_interpreters_whose_wheels_it_leaves_out():
-    data = str(ROOT / "matrix_data")
     for python, has_snapshot in {(3, 8): False, (3, 9): True, (3, 14): True}.items():
-        _, index = open_indexes(IndexOptions(offline=True), data, python=Python(version=python))
+        _, index = open_indexes(IndexOptions(offline=True), python=Python(version=python))
         assert index.is_local("torch") is has_snapshot
 
 
@@ -472,8 +471,7 @@ def test_the_index_of_a_framework_supplies_its_own_packages_only(server):
             server.add(name, "1.0")
             default.add(name, "2.0")
         options = IndexOptions(index_url=default.url, extra_index_urls=(server.url,))
-        folder = str(ROOT / "matrix_data")
-        _, index = open_indexes(options, folder, {server.url: {"torch"}})
+        _, index = open_indexes(options, {server.url: {"torch"}})
         indexes = [index.files(name)[0].index for name in ("torch", "numpy")]
         assert indexes == [server.url, default.url]
 

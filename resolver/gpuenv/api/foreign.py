@@ -62,7 +62,7 @@ def read_tool_lock(
             # The user's default index stands for pip's built-in one, which may not be reachable.
             is_default = package.index.rstrip("/") in ("", builtin_index()[0].rstrip("/"))
             where = options if is_default else options.replace(index_url=package.index)
-            indexes[package.index] = open_indexes(where, data.folder, python=host.python)[1]
+            indexes[package.index] = open_indexes(where, python=host.python)[1]
         index, hashes = indexes[package.index], {*package.hashes}
         hashes |= {file.sha256 for file in package.files}
         files = [file for file in index.files(package.name) if file.sha256 in hashes]

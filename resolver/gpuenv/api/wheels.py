@@ -48,7 +48,6 @@ def solve(
     ranges: dict[str, list[str]] = {}
     snapshot, index = open_indexes(
         options,
-        data.folder,
         _own_packages(options, data),
         live=data.user_rows.rows,
         own=None if excluded else OwnIndexes(data, host, ranges, options),
@@ -129,7 +128,7 @@ def built_requirements(
         InputError: there is no such extra.
         BuildFailedError: the backend fails.
     """
-    _, index = open_indexes(options, compatibility_data().folder, python=host.python)
+    _, index = open_indexes(options, python=host.python)
     tree = index.direct("", path_to_file_url(os.path.abspath(folder)))
     metadata, environment = index.metadata(tree), TargetEnvironment(host)
     markers = " ".join(dependency.marker or "" for dependency in metadata.dependencies)
@@ -151,7 +150,7 @@ def built_requirements(
 
 def name_of_project(url: str, host: Host, options: IndexOptions) -> str:
     """Return the name of the project at a URL or a path, by its metadata."""
-    _, index = open_indexes(options, compatibility_data().folder, python=host.python)
+    _, index = open_indexes(options, python=host.python)
     return index.direct("", url).name
 
 
@@ -235,7 +234,7 @@ def tool_settings(
     # uv would take these variants of the releases of the plan's variant wheels.
     data = compatibility_data()
     capability = capability_of(plan.host, "uv")
-    snapshot, index = open_indexes(options, data.folder, _own_packages(options, data))
+    snapshot, index = open_indexes(options, _own_packages(options, data))
     environment = snapshot.environment(plan.host)
     chooser = VariantChooser(plan.host, data, index)
     versions = plan.versions

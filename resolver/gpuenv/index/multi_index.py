@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
 
+from ..compat.data import data_folder
 from ..errors import OfflineError, PackageIndexError, Reason
 from ..model import IndexOptions, Python, Requirement, Wheel
 from ..requirements.target import TargetEnvironment
@@ -328,7 +329,6 @@ class MultiIndex(Index):
 
 def open_indexes(
     options: IndexOptions,
-    data: str,
     own_packages: Mapping[str, Collection[str]] | None = None,
     live: Collection[str] = (),
     *,
@@ -346,7 +346,6 @@ def open_indexes(
 
     Args:
         options: the user's options.
-        data: the folder of the compatibility data, which contains the snapshot.
         own_packages: {URL of an index: the only packages that it may supply}.
         live: packages of which the user's rows know releases that the snapshot lacks.
         own: the indexes of frameworks and companions, read besides the default index.
@@ -361,7 +360,7 @@ def open_indexes(
         InputError: an option or a setting of pip or uv cannot be used.
     """
     default, stored = default_index(), Cache()
-    snapshot = _open_snapshot(os.path.join(data, "snapshot"), default.file_store, default.url)
+    snapshot = _open_snapshot(default.file_store, default.url)
     uses_snapshot = (
         default.builtin
         and python.version >= _FIRST_PYTHON
@@ -407,8 +406,8 @@ def open_indexes(
 
 
 @lru_cache(maxsize=1)  # the solves of a process share what it has read
-def _open_snapshot(folder: str, file_store: str, default_url: str) -> Snapshot:
-    return Snapshot(folder, file_store, default_index=default_url)
+def _open_snapshot(file_store: str, default_url: str) -> Snapshot:
+    return Snapshot(os.path.join(data_folder(), "snapshot"), file_store, default_index=default_url)
 
 
 def open_index(url: str, pages: PageReader, names: Collection[str] | None = None) -> Source:
