@@ -312,27 +312,24 @@ class FileReader:
 
     def _named(self, tree: Wheel, folder: str) -> Wheel:
         """Return a source tree with the name and version that its folder tells."""
-        name = tree.name
-        given = (content.decode() for content in self._known.get(name, ()))
-        framework = ""
-        static = next((text for text in given if "\nVersion:" in text), None)
-        if static is None:
+        name, framework = tree.name, ""
+        known = (content for content in self._known.get(name, ()) if b"\nVersion:" in content)
+        content = next(known, None)
+        if content is None:
             bound = {text.partition("=")[0] for text in self._options.package_indexes}
             above = self._options.folder
             is_asked_for = bool(above) and os.path.samefile(folder, above)
-            static = static_metadata(folder, bound, requires=not is_asked_for)
-        if static is not None:
-            content = static.encode()
-        elif not any(os.path.isfile(os.path.join(folder, file)) for file in _PROJECT_FILES):
-            place = redact_url(tree.url).partition("#")[0]
-            raise InputError(
-                f"{place}: has neither pyproject.toml nor setup.py, so it is no project"
-            )
-        elif self._builder.may_build(name):
+            content = static_metadata(folder, bound, requires=not is_asked_for)
+        if content is None:
+            if not any(os.path.isfile(os.path.join(folder, file)) for file in _PROJECT_FILES):
+                place = redact_url(tree.url).partition("#")[0]
+                raise InputError(
+                    f"{place}: has neither pyproject.toml nor setup.py, so it is no project"
+                )
+            if not self._builder.may_build(name):
+                need, have = "a build to tell its dependencies", "nothing is built here"
+                raise _unusable(redact_url(tree.url), need, have, code="needs-build")
             content, framework = self._build_tree(tree, folder)
-        else:
-            need, have = "a build to tell its dependencies", "nothing is built here"
-            raise _unusable(redact_url(tree.url), need, have, code="needs-build")
         fields, _ = _header_fields(content)
         version = str(Version(fields.get("version", "")))
         own_name = normalize_name(fields.get("name", ""))

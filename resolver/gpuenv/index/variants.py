@@ -282,7 +282,7 @@ def split_variant_marker(requirement: str) -> tuple[str, str | None]:
     head, semicolon, marker = requirement.rpartition(";")
     if not semicolon or not names_variant(marker):
         return requirement, None
-    return f"{head};{replace_clauses(marker, _always)}", marker.strip()
+    return f"{head};{replace_clauses(marker, lambda _: True)}", marker.strip()
 
 
 class Clause(Value):
@@ -299,11 +299,6 @@ class Clause(Value):
     operator: str
     text: str
     text_first: bool = False
-
-
-def _always(clause: Clause) -> bool:
-    del clause
-    return True
 
 
 def replace_clauses(marker: str, decide: Callable[[Clause], bool]) -> str:

@@ -144,7 +144,7 @@ def _read_document(path: str) -> tuple[str, _Document, dict[str, Any]]:
 
 def static_metadata(
     folder: str, bound: Collection[str] = (), *, requires: bool = True
-) -> str | None:
+) -> bytes | None:
     """Return the METADATA of the project in a folder; None if only a build can tell it.
 
     Args:
@@ -179,7 +179,8 @@ def static_metadata(
             reader.add(project.dependencies)
         texts += reader.origins
     tools.refuse_indexes(bound)
-    return metadata_text(project.name, project.version, project.requires_python, extras, texts)
+    text = metadata_text(project.name, project.version, project.requires_python, extras, texts)
+    return text.encode()
 
 
 class _Reader:
