@@ -8,7 +8,7 @@ not mix with a framework's own builds.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
 
@@ -64,7 +64,8 @@ class MultiIndex(Index):
         bound: {package: the URL of the only index that it may come from}.
         seen: {package: a file that an index listed earlier}. It is listed beside those of the
             snapshot.
-        shipped_extra: {package: URLs of extra indexes whose files the snapshot has}.
+        own_packages: {URL of an extra index: the only packages that it supplies}. The snapshot has
+            files of these.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class MultiIndex(Index):
         own: OwnIndexes | None = None,
         open_index: Callable[[str], Source | None] = lambda _: None,
         bound: Mapping[str, str] | None = None,
-        shipped_extra: Mapping[str, Sequence[str]] | None = None,
+        own_packages: Mapping[str, Collection[str]] | None = None,
         merges: bool = False,
         seen: Mapping[str, Wheel] | None = None,
     ) -> None:
@@ -89,7 +90,7 @@ class MultiIndex(Index):
         self._own, self._open_index = own, open_index
         self._read_own: set[str] = set()  # packages
         self._failures: dict[str, Reason] = {}  # by the name of the index
-        self._bound, self._shipped_extra = dict(bound or {}), dict(shipped_extra or {})
+        self._bound, self._own_packages = dict(bound or {}), dict(own_packages or {})
         self._merges, self._seen = merges, seen or {}
         self._sources: dict[str, Source | None] = {}  # that names are bound to
         self._widened: dict[str, Source] = {}  # by name, what `widen` found
@@ -153,7 +154,7 @@ class MultiIndex(Index):
         """Return the sources of a name as one; None if not even one extra index has it."""
         if name in self._bound or (self._find_links is not None and self._find_links.has(name)):
             return None
-        shipped = self._shipped_of(name, self._shipped_extra.get(name, ()))
+        shipped = self._shipped_of(name)
         parts = [shipped] if shipped else [extra for extra in self._extra if extra.has(name)]
         last = self._snapshot if self._is_shipped(name) else self._default
         if parts and last is not None and last.has(name):
@@ -190,17 +191,20 @@ class MultiIndex(Index):
     def _local_source(self, name: str) -> Source | None:
         """Return the source of a name that no request can change; None for other names."""
         if name in self._bound:
-            return self._shipped_of(name, [self._bound[name]])
+            return self._shipped_of(name)
         if self._find_links is not None and self._find_links.has(name):
             return self._find_links
         if any(source.may_have(name) for source in self._extra):
-            return self._shipped_of(name, self._shipped_extra.get(name, ()))
+            return self._shipped_of(name)
         return self._snapshot if self._is_shipped(name) else None
 
-    def _shipped_of(self, name: str, urls: Iterable[str]) -> Source | None:
-        """Return what the snapshot has of the first of some indexes that has a package there."""
+    def _shipped_of(self, name: str) -> Source | None:
+        """Return what the snapshot has of the index that a package comes from."""
         if self._snapshot is None or name in self._live:
             return None
+        urls = [url for url, names in self._own_packages.items() if name in names]
+        if name in self._bound:
+            urls = [self._bound[name]]
         sources = (OfIndex(self._snapshot, url) for url in urls)
         return next((source for source in sources if source.has(name)), None)
 
@@ -377,12 +381,8 @@ def open_indexes(
     of_builds = options.replace(extra_index_urls=others)  # a framework's index has no build tools
     builder = SourceBuilder(python, of_builds, may_build)
     default_source, extra = None, []
-    shipped_extra: dict[str, list[str]] = {}
     if not options.no_index:
         default_source = open_index(options.index_url or default.url, pages)
-        for url in options.extra_index_urls:
-            for name in names.get(url, ()):
-                shipped_extra.setdefault(name, []).append(url)
         extra = [open_index(url, pages, names.get(url)) for url in options.extra_index_urls]
     pairs = [text.partition("=")[::2] for text in options.package_indexes]
     main = (options.index_url or default.url).rstrip("/")
@@ -398,7 +398,7 @@ def open_indexes(
         own=own,
         open_index=cache(lambda url: open_index(url, pages)),
         bound=bound,
-        shipped_extra=shipped_extra,
+        own_packages=names,
         merges=options.merge_indexes,
         seen={wheel.name: wheel for wheel in seen if wheel.index.rstrip("/") == default.url},
     )
