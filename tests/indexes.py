@@ -39,7 +39,8 @@ def readers(transport=None, cache=None, **options):
     transport, cache = transport or Transport(), cache or Cache()
     asked = IndexOptions(**options)
     builder = SourceBuilder(sys.executable, asked, lambda _: False)
-    return PageReader(transport, cache, asked), FileReader(transport, cache, asked, builder)
+    pages = PageReader(transport, cache, asked)
+    return pages, FileReader(pages, builder)
 
 
 def simple_source(url, transport, cache):

@@ -58,11 +58,12 @@ class DefaultIndex:
     """The default index that pip is configured with. It is asked for each page anew."""
 
     def __init__(self) -> None:
-        default, cached, options = default_index(), Cache(), IndexOptions(refresh=True)
+        options = IndexOptions(refresh=True)
         self.transport = Transport()
-        self.pages = open_index(default.url, PageReader(self.transport, cached, options))
+        pages = PageReader(self.transport, Cache(), options)
+        self.pages = open_index(default_index().url, pages)
         builder = SourceBuilder(sys.executable, options, lambda _: False)
-        self.reader = FileReader(self.transport, cached, options, builder)
+        self.reader = FileReader(pages, builder)
 
     def wheels(self, name: str) -> list[Wheel]:
         """Return the wheels of final releases that fit a supported target, oldest first.

@@ -30,7 +30,7 @@ from packaging.version import Version
 from ..compat.data import load
 from ..compat.extensions import may_describe_itself_as
 from ..errors import InputError, OfflineError, PackageIndexError, Reason, UnusableFileError
-from ..model import IndexOptions, Requirement, Value, Wheel
+from ..model import Requirement, Value, Wheel
 from ..requirements import source_urls
 from ..requirements.parse import shortened
 from ..requirements.pyproject import static_metadata
@@ -38,9 +38,15 @@ from ..requirements.target import SDIST_SUFFIXES, split_label
 from ..requirements.versions import normalize_name, parse_requirement
 from ..serialize import file_digest, parse_toml
 from . import source_trees
-from .cache import Cache, KeyedMemo
+from .cache import KeyedMemo
 from .http import GONE, OK, PARTIAL, Transport
-from .pages import OFFLINE_HINT, linked_files, parse_requires_python, repair_specifiers
+from .pages import (
+    OFFLINE_HINT,
+    PageReader,
+    linked_files,
+    parse_requires_python,
+    repair_specifiers,
+)
 from .protocol import DIRECT_URL, Metadata
 from .source_builds import DAMAGED_SDIST, BuildFailedError, SourceBuilder, unpack
 from .urls import file_url_to_path, is_http_url, redact_url
@@ -84,19 +90,15 @@ class FileReader:
     """Reads files over HTTP or from disk, through the cache. Each is asked for once.
 
     Args:
-        transport: sends the requests.
-        cache: stores what was read.
-        options: `offline` uses the cache only.
+        pages: reads pages. Files have the same transport, cache and options.
         builder: builds source distributions.
     """
 
-    def __init__(
-        self, transport: Transport, cache: Cache, options: IndexOptions, builder: SourceBuilder
-    ) -> None:
-        self._transport, self._cache, self._options = transport, cache, options
+    def __init__(self, pages: PageReader, builder: SourceBuilder) -> None:
+        self._transport, self._cache, self._options = pages.transport, pages.cache, pages.options
         self._builder = builder
         self._known: dict[str, list[bytes]] = {}
-        for text in options.known_metadata:
+        for text in self._options.known_metadata:
             content = text.encode()
             name = normalize_name(_header_fields(content)[0].get("name", ""))
             self._known.setdefault(name, []).append(content)

@@ -363,7 +363,7 @@ def open_indexes(
     Raises:
         InputError: an option or a setting of pip or uv cannot be used.
     """
-    default, stored = default_index(), Cache()
+    default = default_index()
     snapshot = _open_snapshot(default.file_store, default.url)
     uses_snapshot = (
         default.builtin
@@ -374,12 +374,11 @@ def open_indexes(
         and not options.exclude_newer_of
         and not options.refresh
     )
-    transport = Transport()
-    pages = PageReader(transport, stored, options)
+    pages = PageReader(Transport(), Cache(), options)
     names = own_packages or {}
     others = tuple(url for url in options.extra_index_urls if url not in names)
     of_builds = options.replace(extra_index_urls=others)  # a framework's index has no build tools
-    builder = SourceBuilder(python, of_builds, may_build)
+    reader = FileReader(pages, SourceBuilder(python, of_builds, may_build))
     default_source, extra = None, []
     if not options.no_index:
         default_source = open_index(options.index_url or default.url, pages)
@@ -388,7 +387,7 @@ def open_indexes(
     main = (options.index_url or default.url).rstrip("/")
     bound = {name: url for name, url in pairs if url.rstrip("/") != main}
     index = MultiIndex(
-        FileReader(transport, stored, options, builder),
+        reader,
         default=default_source,
         find_links=FindLinks(options.find_links, pages) if options.find_links else None,
         snapshot=snapshot if uses_snapshot else None,
