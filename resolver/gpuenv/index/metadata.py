@@ -18,7 +18,6 @@ import re
 import tarfile
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -48,7 +47,7 @@ from .pages import (
     repair_specifiers,
 )
 from .protocol import DIRECT_URL, Metadata
-from .source_builds import DAMAGED_SDIST, BuildFailedError, SourceBuilder, unpack
+from .source_builds import DAMAGED_ARCHIVE, BuildFailedError, SourceBuilder, unpack
 from .urls import file_url_to_path, is_http_url, redact_url
 from .variants import WHEEL_FILE, ReleaseVariants, combine, parse, split_variant_marker
 
@@ -68,14 +67,6 @@ _VARIANTS_KIND = "variants"
 _CONTENT_RANGE = r"bytes (\d+)-(\d+)/(\d+)"
 _STATIC_METADATA = Version("2.2")  # the first version that has the field Dynamic (PEP 643)
 _RELEVANT_FIELDS = frozenset({"requires-dist", "provides-extra", "requires-python"})
-_DAMAGED_WHEEL = (
-    zipfile.BadZipFile,
-    zlib.error,
-    EOFError,
-    NotImplementedError,
-    RuntimeError,
-    ValueError,
-)
 
 
 class _Stored(Value):
@@ -364,7 +355,7 @@ class FileReader:
                 tree = tree.replace(sha256=self._download(tree, file), size=file.tell())
             try:
                 return self._named(tree, unpack(path, os.path.join(folder, "tree")))
-            except DAMAGED_SDIST as error:
+            except DAMAGED_ARCHIVE as error:
                 raise _unusable(redact_url(url), "a readable archive", f"none ({error})") from None
 
     def _build_tree(self, tree: Wheel, folder: str) -> tuple[bytes, str]:
@@ -581,7 +572,7 @@ def read_wheel_metadata(file: BinaryIO | io.RawIOBase, filename: str, member: st
                     f"{filename}: its {member} is larger than {MAX_METADATA_BYTES >> 20} MiB"
                 )
             return archive.read(members[0])
-    except _DAMAGED_WHEEL as error:
+    except DAMAGED_ARCHIVE as error:
         raise PackageIndexError(f"{filename}: it is not a readable wheel ({error})") from None
 
 
@@ -616,7 +607,7 @@ def _read_members(path: str, filename: str) -> dict[str, bytes]:
                 file = packed.extractfile(member) if member.isfile() else None
                 if file is not None:
                     add(member.name, member.size, file.read)
-    except DAMAGED_SDIST as error:
+    except DAMAGED_ARCHIVE as error:
         raise _unusable(filename, "a readable archive", f"none ({error})") from None
     return contents
 

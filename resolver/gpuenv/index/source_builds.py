@@ -49,14 +49,15 @@ COMPILING = 8  # times as long may a build beside an environment take: flash-att
 MOST_FAILURES = 3  # of a package; its other releases are not tried then
 TAIL = 20  # lines of the output of a failed build
 
-DAMAGED_SDIST = (
+# What tarfile and zipfile raise for archives that are damaged, encrypted or packed in unknown ways.
+DAMAGED_ARCHIVE = (
     tarfile.TarError,
     zipfile.BadZipFile,
     zlib.error,
     OSError,
     EOFError,
     ValueError,
-    NotImplementedError,
+    RuntimeError,
 )
 
 _WATCHER = os.path.join(os.path.dirname(__file__), "build_watcher.py")
@@ -240,7 +241,7 @@ class SourceBuilder:
             activity.current.announce(f"building {product} of {release}: {why}")
             try:
                 source = unpack(archive, folder.path("source"))
-            except DAMAGED_SDIST as error:
+            except DAMAGED_ARCHIVE as error:
                 problem = f"an archive that cannot be unpacked ({error})"
                 raise _failure(sdist, problem) from None
             _refuse_placeholder(sdist, source)
