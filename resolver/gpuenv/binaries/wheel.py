@@ -80,20 +80,19 @@ def tell_member(progress: Progress | None, filename: str, member: zipfile.ZipInf
         progress(f"{filename}: reading {member.filename} ({member.file_size / 1e6:,.0f} MB)")
 
 
-def wheel_code(
-    path: str, sha256: str | None, toolkits: Mapping[str, str], cache: Cache
-) -> Code | None:
+def wheel_code(path: str, sha256: str | None, toolkits: Mapping[str, str]) -> Code | None:
     """Return every target that a library, cubin or fat binary of a wheel has.
 
     Args:
         path: the wheel.
         sha256: its hash, the key of the cache; None reads it again.
         toolkits: the first toolkit that writes each version of the PTX language.
-        cache: stores the targets: unpacking a wheel of two gigabytes takes ten seconds.
 
     Returns:
         None if the wheel has no device code or cannot be read.
     """
+    # Unpacking a wheel of two gigabytes takes ten seconds.
+    cache = Cache()
     code = cache.get(_KIND, sha256, Code) if sha256 is not None else None
     if code is None:
         try:

@@ -18,7 +18,7 @@ from ..requirements.versions import contains, version_key
 from .cache import Cache
 from .http import MAX_THREADS, Transport
 from .pages import PageReader
-from .sources import SimpleIndex, Source
+from .sources import Merged, SimpleIndex, Source
 
 _NEWEST = 8  # releases with a page of their own that are read, if the request names none
 _LOCAL = re.compile(r"\+[\w.]*")
@@ -62,7 +62,7 @@ class OwnIndex(SimpleIndex):
         return self.url if self.row.flat else super()._page_url(name)
 
 
-class WithOwnBuilds(Source):
+class WithOwnBuilds(Merged):
     """A package of a framework or a companion: files of one index, and builds of others.
 
     Args:
@@ -77,11 +77,12 @@ class WithOwnBuilds(Source):
         own: Sequence[Source],
         failed: Callable[[Source, PackageIndexError], None],
     ) -> None:
-        self.main, self._own, self._failed = main, own, failed
+        super().__init__([*filter(None, [main]), *own])
+        self._main, self._own, self._failed = main, own, failed
 
     def files(self, name: str, environment: TargetEnvironment | None = None) -> list[Wheel]:
         """Implement Source.files. Raises PackageIndexError if nothing else has the package."""
-        files = list(self.main.files(name, environment)) if self.main is not None else []
+        files = list(self._main.files(name, environment)) if self._main is not None else []
         known = {(file.filename, file.sha256) for file in files}
         errors = []
         with ThreadPoolExecutor(MAX_THREADS) as pool:
@@ -99,17 +100,9 @@ class WithOwnBuilds(Source):
                 if isinstance(source, OwnIndex) or "+" in file.version
                 if (file.filename, file.sha256) not in known
             ]
-        if errors and self.main is None and not files:
+        if errors and self._main is None and not files:
             raise errors[0]
         return sorted(files, key=lambda file: version_key(file.version), reverse=True)
-
-    def variants_file(self, wheel: Wheel) -> tuple[str, str | None] | None:
-        """Implement Source.variants_file."""
-        for source in (self.main, *self._own):
-            place = source.variants_file(wheel) if source is not None else None
-            if place is not None:
-                return place
-        return None
 
 
 class OwnIndexes:

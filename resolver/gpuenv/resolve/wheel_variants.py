@@ -19,7 +19,6 @@ from ..compat.variants import (
 )
 from ..errors import OfflineError, Reason, UnusableFileError, is_doubt
 from ..index import variants
-from ..index.cache import Cache
 from ..index.protocol import Index
 from ..index.urls import file_url_to_path
 from ..index.variants import ReleaseVariants
@@ -142,7 +141,7 @@ class VariantChooser:
                 from ..binaries.wheel import wheel_code  # only this needs it
 
                 path, toolkits = file_url_to_path(wheel.url), self._data.ptx_toolkits
-                variant = variant.replace(code=wheel_code(path, wheel.sha256, toolkits, Cache()))
+                variant = variant.replace(code=wheel_code(path, wheel.sha256, toolkits))
             claims = claims.replace(code=variant.code or claims.code)
         reasons = evaluate.variant_reasons(subject, variant, order.listed, self._host, self._data)
         contradicted = evaluate.claim_reasons(subject, variant)
