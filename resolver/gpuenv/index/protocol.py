@@ -72,7 +72,6 @@ class Index(ABC):
             PackageIndexError: the index failed.
             UnusableFileError: the metadata cannot be used.
         """
-        del wheels
         return ReleaseVariants()
 
     def direct(self, name: str, url: str) -> Wheel:
@@ -82,17 +81,14 @@ class Index(ABC):
             InputError: the URL names no file of the package, or the index cannot read URLs
                 (the default).
         """
-        del url
         raise InputError(f"{name}: requirements at a URL cannot be read here")
 
     def at_hand(self, name: str) -> bool:
         """Return whether everything about a package is local. Default: False."""
-        del name
         return False
 
     def left_out(self, name: str) -> Sequence[str]:
         """List versions that exist but are not in `files`. Default: none, the list is complete."""
-        del name
         return ()
 
     def request_dependencies(self, wheels: Sequence[Wheel]) -> None:

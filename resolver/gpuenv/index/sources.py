@@ -43,12 +43,10 @@ class Source(ABC):
 
     def may_have(self, name: str) -> bool:
         """Return whether the source can have a package, without a request."""
-        del name
         return True
 
     def variants_file(self, wheel: Wheel) -> tuple[str, str | None] | None:
         """Return the (URL, sha256) of the file about the variants of a release (PEP 825)."""
-        del wheel
         return None
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..errors import InputError
-from ..serialize import load_yaml
+from ..serialize import load_yaml, read_input
 
 _PINNED = os.path.join("conda-meta", "pinned")
 _VARIABLE = "CONDA_PINNED_PACKAGES"
@@ -60,8 +60,7 @@ def overrides(env: Mapping[str, str]) -> dict[str, str]:
 
 def _text(path: str) -> str:
     try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
+        return read_input(path).decode()
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from None
 

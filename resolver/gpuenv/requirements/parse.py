@@ -323,8 +323,6 @@ def public_url(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
-def shortened(text: str, length: int = 80) -> str:
-    """Return a text in quotes, without its end if it is longer than `length`."""
-    if len(text) > length:
-        text = text[: length - 3] + "..."
-    return repr(text)
+def shortened(text: str) -> str:
+    """Return a text in quotes, without its end if it has more than 80 characters."""
+    return repr(text if len(text) <= 80 else f"{text[:77]}...")
