@@ -21,7 +21,7 @@ from packaging.specifiers import SpecifierSet
 
 from ..errors import OfflineError, PackageIndexError
 from ..model import IndexOptions, Value, Wheel
-from ..requirements.target import SDIST_SUFFIXES, TargetEnvironment, identify, wheel_tags
+from ..requirements.target import FILE_SUFFIXES, TargetEnvironment, identify, wheel_tags
 from ..requirements.versions import version_key
 from ..serialize import decode
 from .cache import Cache
@@ -42,7 +42,7 @@ _CACHE_KIND = "pages"
 # Old metadata has ">=1.0.*", which PEP 440 forbids. It was always read as ">=1.0".
 _STARRED = r"((?:>=|<=|~=|>|<)\s*[0-9][0-9.]*?)\.\*"
 _HTML_TYPES = ("text/html", "application/vnd.pypi.simple.v1+html")
-_FILE_SUFFIXES = (".whl", *SDIST_SUFFIXES, ".egg", ".exe", ".tar.bz2")  # what counts as a file
+_FILE_SUFFIXES = (*FILE_SUFFIXES, ".egg", ".exe", ".tar.bz2")  # what counts as a file
 _PLAIN_URL = re.compile(r"https?://[A-Za-z0-9.:-]+/[A-Za-z0-9:/._+~%-]*")
 _URL_SAFE = "%/:=&?~#+!$,;'@()*[]"  # characters that pip and uv leave as they are
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")

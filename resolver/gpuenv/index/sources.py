@@ -12,7 +12,7 @@ from .. import activity
 from ..errors import InputError
 from ..model import Wheel
 from ..requirements.parse import parse_cutoff, with_zone
-from ..requirements.target import SDIST_SUFFIXES, TargetEnvironment
+from ..requirements.target import FILE_SUFFIXES, TargetEnvironment
 from ..requirements.versions import normalize_name, version_key
 from ..serialize import file_digest, read_input
 from .cache import KeyedMemo
@@ -22,7 +22,6 @@ from .urls import file_url_to_path, is_http_url, path_to_file_url, redact_url
 from .variants import index_file_name
 
 _CACHE_KIND = "files"
-_FILE_SUFFIXES = (".whl", *SDIST_SUFFIXES)
 _PAGE_SUFFIXES = (".html", ".htm")
 
 
@@ -228,7 +227,7 @@ class FindLinks(Source):
         return sorted(by_name, key=lambda wheel: version_key(wheel.version), reverse=True)
 
     def _read_web(self, url: str) -> list[Wheel]:
-        if os.path.basename(url.partition("#")[0].partition("?")[0]).endswith(_FILE_SUFFIXES):
+        if os.path.basename(url.partition("#")[0].partition("?")[0]).endswith(FILE_SUFFIXES):
             return linked_files([url], self.url)
         page = self._pages.read(url, "--find-links", self.url)
         if page is None:
@@ -248,7 +247,7 @@ class FindLinks(Source):
                 paths = [os.path.join(path, name) for name in sorted(os.listdir(path))]
                 links = [path_to_file_url(file) for file in paths if os.path.isfile(file)]
                 return linked_files(links, self.url)
-            if path.endswith(_FILE_SUFFIXES):
+            if path.endswith(FILE_SUFFIXES):
                 wheels = linked_files([path_to_file_url(path)], self.url)
                 if not wheels:
                     raise InputError(

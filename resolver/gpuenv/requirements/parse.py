@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from ..errors import InputError
 from ..model import EVERY_PACKAGE, IndexOptions
 from ..serialize import parse_toml, read_input
-from .target import SDIST_SUFFIXES, identify
+from .target import FILE_SUFFIXES, identify
 from .versions import LONGEST_REQUIREMENT, corrected_requirement, normalize_name
 
 _ARCHIVES = (".whl", ".tar.gz", ".zip", ".tar.bz2", ".tgz", ".tar.xz", ".tar")
@@ -293,7 +293,7 @@ def _check_url(name: str, url: str, where: str) -> None:
             f"{where}: {name} is at a URL with credentials, which a lock would show",
             hint="put them into ~/.netrc",
         )
-    is_file = unquote(parts.path).lower().endswith((".whl", *SDIST_SUFFIXES))
+    is_file = unquote(parts.path).lower().endswith(FILE_SUFFIXES)
     if not is_file and scheme in ("http", "https"):
         raise InputError(
             f"{where}: {name} is at {public_url(url)}, "

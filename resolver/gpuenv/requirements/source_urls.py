@@ -11,7 +11,7 @@ import hashlib
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from ..model import Value, Wheel
-from .target import SDIST_SUFFIXES
+from .target import FILE_SUFFIXES
 
 EDITABLE = "#editable"
 
@@ -36,7 +36,7 @@ def is_tree(url: str) -> bool:
         return True
     parts = urlsplit(url)
     is_local = parts.scheme in ("", "file")
-    return is_local and not parts.path.lower().endswith((".whl", *SDIST_SUFFIXES))
+    return is_local and not parts.path.lower().endswith(FILE_SUFFIXES)
 
 
 def read_commit(url: str) -> Commit:

@@ -57,6 +57,7 @@ _OLDEST_GLIBC_ELSEWHERE = 17
 _LAST_MINOR = 99
 _BUILD_SLOTS = 1000  # ranks have room for build numbers up to 999
 SDIST_SUFFIXES = (".tar.gz", ".zip")
+FILE_SUFFIXES = (".whl", *SDIST_SUFFIXES)  # of what can be installed
 _LONGEST_NAME = 500  # characters; file systems allow 255
 SDIST_RANK = 1 << 62  # a source distribution ranks after every wheel
 
