@@ -100,12 +100,11 @@ def needs_turns(host: Host) -> bool:
 
     They must if a device allows one process only, or has little memory.
     """
-    for gpu in host.gpus:
-        if (gpu.compute_mode or "").startswith("exclusive"):
-            return True
-        if gpu.memory_free is not None and gpu.memory_free < TIGHT:
-            return True
-    return False
+    return any(
+        (gpu.compute_mode or "").startswith("exclusive")
+        or (gpu.memory_free is not None and gpu.memory_free < TIGHT)
+        for gpu in host.gpus
+    )
 
 
 def is_broken(host: Host) -> bool:

@@ -312,10 +312,12 @@ class Libraries:
         """Return the file that the loader would take. Its order: ld.so(8)."""
         before = [] if asker.runpath else elf.expand_origin(asker.path, asker.rpath)
         folders = [*before, *self._origins.path, *elf.expand_origin(asker.path, asker.runpath)]
-        cached = (path for path in self._origins.cache if os.path.basename(path) == name)
-        paths = itertools.chain((os.path.join(folder, name) for folder in folders), cached)
-        defaults = (os.path.join(folder, name) for folder in _DEFAULTS)
-        return next(filter(os.path.exists, itertools.chain(paths, defaults)), None)
+        paths = itertools.chain(
+            (os.path.join(folder, name) for folder in folders),
+            (path for path in self._origins.cache if os.path.basename(path) == name),
+            (os.path.join(folder, name) for folder in _DEFAULTS),
+        )
+        return next(filter(os.path.exists, paths), None)
 
 
 def _several_majors(paths: Iterable[str]) -> Mapping[str, set[str]]:

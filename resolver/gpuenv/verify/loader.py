@@ -11,6 +11,7 @@ import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -121,12 +122,9 @@ class Origins:
 
 def is_inside(path: str, prefix: str) -> bool:
     """Return whether a file is in a folder, with and without following links on either side."""
-    places = (os.path.abspath(path), os.path.realpath(path))
-    for folder in (os.path.abspath(prefix), os.path.realpath(prefix)):
-        start = folder.rstrip("/") + "/"
-        if any(place.startswith(start) for place in places):
-            return True
-    return False
+    places = (Path(os.path.abspath(path)), Path(os.path.realpath(path)))
+    folders = (os.path.abspath(prefix), os.path.realpath(prefix))
+    return any(place.is_relative_to(folder) for place in places for folder in folders)
 
 
 def is_driver_stub(path: str) -> bool:
