@@ -7,7 +7,7 @@ The loader finds a library by its file name (ld.so(8)). So an entry shadows if i
 name that the environment has, too. The libraries of cuDNN open one another by names of their own,
 so of cuDNN an entry shadows if it has any library of the same major version.
 
-Also defined here: which libraries are the driver's, and where the interpreter of an environment is.
+Also defined here: which libraries are the driver's.
 """
 
 from __future__ import annotations
@@ -15,19 +15,10 @@ from __future__ import annotations
 import glob
 import os
 import re
-import sys
 from collections.abc import Mapping
 
-from .errors import InputError
 from .model import Value
-from .prefix import (
-    environment_on_path,
-    interpreter_of,
-    is_conda,
-    is_venv,
-    read_record,
-    sites,
-)
+from .prefix import is_conda, read_record, sites
 
 # A folder with one of these leads to the driver: its entry must stay, unless the loader searches
 # the folder anyway.
@@ -66,42 +57,6 @@ def is_driver_library(name: str) -> bool:
 def same_file(first: str, second: str) -> bool:
     """Return whether two paths lead to the same file or folder."""
     return os.path.realpath(first) == os.path.realpath(second)
-
-
-# ---- which environment --------------------------------------------------------------------------
-
-
-def environment_folder(path: str) -> str:
-    """Return the absolute path of an environment's folder. InputError if it is none."""
-    if not os.path.isdir(path):
-        raise InputError(f"{path}: is no folder")
-    if not is_conda(path):  # which may have no Python
-        interpreter(path)
-    return os.path.abspath(path)
-
-
-def interpreter(target: str) -> str:
-    """Return the interpreter of an environment, given its folder or the interpreter.
-
-    InputError if it has none.
-    """
-    if not os.path.isdir(target):
-        return target
-    return interpreter_of(target)
-
-
-def active_environment() -> str | None:
-    """Return the folder of the default environment; None if there is none.
-
-    It is the active environment, else ./.venv, else that of the python on PATH. That of gpuenv
-    itself does not count: it is on PATH so that the command is found.
-    """
-    active = os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
-    own = os.path.realpath(sys.prefix)
-    for folder in (active, ".venv" if is_venv(".venv") else None, environment_on_path()):
-        if folder and os.path.realpath(folder) != own:
-            return folder
-    return None
 
 
 # ---- what an environment owns -------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a folder with an environment is: its interpreter, who made it, what is installed in it."""
+"""What a folder with an environment is (its interpreter, who made it), and which one is active."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -42,12 +43,26 @@ def find_interpreter(prefix: str) -> str | None:
     return None
 
 
-def interpreter_of(prefix: str) -> str:
-    """Return the interpreter of the environment in a folder. InputError if it has none."""
-    path = find_interpreter(prefix)
+def interpreter_of(target: str) -> str:
+    """Return the interpreter of an environment, given its folder or the interpreter.
+
+    InputError if it has none.
+    """
+    if not os.path.isdir(target):
+        return target
+    path = find_interpreter(target)
     if path is None:
-        raise InputError(f"{prefix}: has no interpreter, so it is no environment")
+        raise InputError(f"{target}: has no interpreter, so it is no environment")
     return path
+
+
+def environment_folder(path: str) -> str:
+    """Return the absolute path of an environment's folder. InputError if it is none."""
+    if not os.path.isdir(path):
+        raise InputError(f"{path}: is no folder")
+    if not is_conda(path):  # which may have no Python
+        interpreter_of(path)
+    return os.path.abspath(path)
 
 
 def is_venv(prefix: str) -> bool:
@@ -76,7 +91,21 @@ def is_conda(prefix: str) -> bool:
     return os.path.isdir(os.path.join(prefix, "conda-meta"))
 
 
-def environment_on_path() -> str | None:
+def active_environment() -> str | None:
+    """Return the folder of the default environment; None if there is none.
+
+    It is the active environment, else ./.venv, else that of the python on PATH. That of gpuenv
+    itself does not count: it is on PATH so that the command is found.
+    """
+    active = os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
+    own = os.path.realpath(sys.prefix)
+    for folder in (active, ".venv" if is_venv(".venv") else None, _environment_on_path()):
+        if folder and os.path.realpath(folder) != own:
+            return folder
+    return None
+
+
+def _environment_on_path() -> str | None:
     """Return the virtual or conda environment of the first python on PATH.
 
     None if there is no python, or if it belongs to no environment, as /usr/bin/python.

@@ -7,7 +7,6 @@ import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 
-from .. import loader_env
 from ..compat import evaluate
 from ..distributions import Distribution, read_distributions
 from ..errors import (
@@ -22,7 +21,7 @@ from ..install import conda_history, environment_files, inplace_install, transac
 from ..install import wheels as wheel_installer
 from ..install.wheels import Progress, Prove
 from ..model import Host, IndexOptions, Lock, Needs, PackageChange, Pin, Plan, Request, Value
-from ..prefix import is_conda, is_venv, prefix_of
+from ..prefix import active_environment, interpreter_of, is_conda, is_venv, prefix_of
 from ..probes.answers import Interpreter
 from ..requirements.overrides import Overrides
 from ..requirements.target import TargetEnvironment, parse_requirement
@@ -61,7 +60,7 @@ def installable_python(python: str | None) -> str:
         InputError: there is no such environment, or `python` is a version.
     """
     if python is None:
-        python = loader_env.active_environment()
+        python = active_environment()
         if python is None:
             hint = "activate one, or name its interpreter: --python EXE"
             raise InputError("no environment is active (gpuenv's own does not count)", hint=hint)
@@ -70,7 +69,7 @@ def installable_python(python: str | None) -> str:
         raise InputError(f"--python {python}: is a version", hint=hint)
     if not os.path.exists(python):
         raise InputError(f"{python}: does not exist", hint="name an interpreter: --python EXE")
-    return os.path.abspath(loader_env.interpreter(python))
+    return os.path.abspath(interpreter_of(python))
 
 
 class InplaceTarget:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypedDict, Unpack
 
-from .. import activity, interpreters, loader_env
+from .. import activity, interpreters
 from ..atomic_write import require_place
 from ..compat import evaluate
 from ..errors import HostMismatchError, InputError, Reason
@@ -19,7 +19,7 @@ from ..lock import conda_formats, pylock
 from ..lock.host_fit import fit, variant_fit
 from ..lock.tree import Tree
 from ..model import Check, Checks, EnvironmentChanges, Host, IndexOptions, Lock, Request
-from ..prefix import find_interpreter, is_conda, is_venv, prefix_of
+from ..prefix import find_interpreter, interpreter_of, is_conda, is_venv, prefix_of
 from ..project.profiles import with_earlier
 from ..requirements.versions import parse_requirement
 from ..resolve.requested import unknown_framework
@@ -438,7 +438,7 @@ def verify(
         )
     if not shown_as:
         return Checks(checks)
-    folder = os.path.dirname(os.path.dirname(loader_env.interpreter(target)))
+    folder = os.path.dirname(os.path.dirname(interpreter_of(target)))
     return Checks(_moved(check, folder, os.path.abspath(shown_as)) for check in checks)
 
 

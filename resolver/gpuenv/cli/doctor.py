@@ -15,11 +15,11 @@ from argparse import Namespace
 from contextlib import ExitStack
 from typing import Any, BinaryIO
 
-from .. import api, loader_env
+from .. import api
 from ..doctor import catalog
 from ..errors import GpuEnvError, InputError
 from ..model import Host
-from ..prefix import is_conda, is_venv, prefix_of
+from ..prefix import active_environment, interpreter_of, is_conda, is_venv, prefix_of
 from ..render import doctor as render
 from ..render.refusals import lock_json, lock_lines
 from ..resolve.conda import virtual_packages
@@ -137,7 +137,7 @@ def _host(arguments: Namespace, target: str | None) -> Host:
     named, conda = arguments.python, target is not None and is_conda(prefix_of(target))
     if target is not None:
         try:
-            arguments.python = loader_env.interpreter(target)
+            arguments.python = interpreter_of(target)
             return read_host(arguments, conda=conda)
         except GpuEnvError:
             arguments.python = None if named == target else named
@@ -153,7 +153,7 @@ def _environment(arguments: Namespace) -> str | None:
             hint = "name the folder of an environment, or leave it out"
             raise InputError(f"--target {target}: does not exist", hint=hint)
         if os.path.isdir(target) and not _PARTS.intersection(os.listdir(target)):
-            loader_env.interpreter(target)  # InputError: it never was an environment
+            interpreter_of(target)  # InputError: it never was an environment
         return target
     if python is not None and (os.sep in python or os.path.isfile(python)):
         if not os.access(python, os.X_OK) or os.path.isdir(python):
@@ -164,7 +164,7 @@ def _environment(arguments: Namespace) -> str | None:
             hint = "for a folder: --target DIR"
             raise InputError(f"--python {python}: is no interpreter", hint=hint)
         return python
-    return loader_env.active_environment()
+    return active_environment()
 
 
 # ---- the log -------------------------------------------------------------------------------------

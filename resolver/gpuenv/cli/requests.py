@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
-from .. import activity, api, loader_env
+from .. import activity, api
 from ..atomic_write import require_place
 from ..errors import InputError
 from ..index.urls import path_to_file_url
@@ -21,7 +21,7 @@ from ..model import (
     Request,
     show_pair,
 )
-from ..prefix import is_conda, is_venv, prefix_of
+from ..prefix import active_environment, is_conda, is_venv, prefix_of
 from ..requirements.conda_projects import CondaProject, is_project_file, read_project_file
 from ..requirements.dockerfile import is_dockerfile
 from ..requirements.files import read_files
@@ -105,7 +105,7 @@ def is_about_conda(path: str | None) -> bool:
 
     None is the active environment.
     """
-    path = loader_env.active_environment() if path is None else path
+    path = active_environment() if path is None else path
     return path is not None and (is_conda(prefix_of(path)) or api.is_conda_lock(path))
 
 

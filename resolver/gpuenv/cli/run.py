@@ -12,7 +12,7 @@ from .. import api, loader_env
 from ..errors import InputError, NotVerifiedError
 from ..index.cache import cache_folder
 from ..model import Check, IndexOptions, Request
-from ..prefix import is_venv
+from ..prefix import environment_folder, is_venv
 from ..render.changes import shadow_lines
 from ..requirements.pyproject import Script, read_script
 from ..requirements.target import TargetEnvironment
@@ -90,7 +90,7 @@ class Run(Command):
             target = current_environment(
                 arguments, "name one: --target DIR, or make .venv: gpuenv install NAME"
             )
-        prefix = loader_env.environment_folder(target)
+        prefix = environment_folder(target)
         changed, shadows = loader_env.variables(os.environ, prefix)
         values = {name: value for name, value in changed.items() if value is not None}
         unset = [name for name in changed if name not in values]

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from difflib import get_close_matches
 
-from .. import api, loader_env
+from .. import api
 from ..api.projects import ProjectState
 from ..errors import (
     GpuEnvError,
@@ -26,7 +26,7 @@ from ..errors import (
     StaleLockError,
 )
 from ..model import Host, Lock
-from ..prefix import is_venv, venv_version
+from ..prefix import active_environment, is_venv, venv_version
 from ..project.profiles import State
 from ..render.locks import state_lines
 from .output import as_steps, print_errors, print_result
@@ -52,7 +52,7 @@ def environment(hint: str, *, announced: bool) -> str:
     Raises:
         InputError: there is none.
     """
-    target = loader_env.active_environment()
+    target = active_environment()
     if target is None:
         raise InputError("no environment is active (gpuenv's own does not count)", hint=hint)
     if announced:
@@ -74,7 +74,7 @@ def find_lock(path: str | None) -> tuple[str, Lock]:
         return path, api.read_lock(path)
     if api.has_profiles():
         return _of_project()
-    target = loader_env.active_environment()
+    target = active_environment()
     if target is not None and not os.path.lexists(PYLOCK):
         lock = api.recorded_lock(target)
         if lock is not None:
@@ -128,7 +128,7 @@ def current_environment(arguments: Namespace, hint: str) -> str:
         StaleLockError: pyproject.toml changed since the lock was made.
         NotVerifiedError: the lock was not installed, because a check failed.
     """
-    target = loader_env.active_environment()
+    target = active_environment()
     recorded = api.recorded_lock(target) if target is not None else None
     if api.has_profiles() and not arguments.frozen and (target is None or recorded is not None):
         name = dict(recorded.inputs).get("profile") if recorded is not None else None
@@ -264,7 +264,7 @@ def _status_of_project(host: Host) -> tuple[list[str], Lock | None, str]:
 
 def _status_of_environment(locked: Lock | None) -> tuple[str, str]:
     """Return ("missing", "other", "current" or "unknown"; the folder)."""
-    prefix = loader_env.active_environment()
+    prefix = active_environment()
     if prefix is None:
         return "missing", ""
     recorded = None

@@ -14,9 +14,15 @@ from typing import NamedTuple, cast
 from ..compat.conda_records import Record
 from ..distributions import Distribution, read_distributions
 from ..errors import InputError
-from ..loader_env import interpreter
 from ..model import Value
-from ..prefix import conda_files, conda_packages, find_interpreter, is_conda, read_record
+from ..prefix import (
+    conda_files,
+    conda_packages,
+    find_interpreter,
+    interpreter_of,
+    is_conda,
+    read_record,
+)
 from ..probes.answers import Interpreter
 
 _CUDA_LIBRARIES = (
@@ -108,7 +114,7 @@ def environment_python(target: str) -> str:
     """
     if not os.path.exists(target):
         raise InputError(f"{target}: does not exist", hint="name an environment: --target DIR")
-    python = interpreter(target)
+    python = interpreter_of(target)
     if not os.path.isdir(target) and not os.access(python, os.X_OK):
         raise InputError(f"{target}: is neither an environment nor an interpreter")
     return python
