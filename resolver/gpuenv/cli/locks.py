@@ -95,17 +95,8 @@ class Outdated(Command):
         path, lock = find_lock(arguments.lock)
         if lock.conda:
             raise InputError("a conda lock cannot be solved again", hint="use gpuenv solve")
-        request = Request(
-            frameworks=lock.frameworks,
-            requirements=lock.requirements,
-            constraints=lock.constraints,
-            overrides=lock.overrides,
-            no_build=lock.no_build,
-            no_binary=lock.no_binary,
-            pre=arguments.pre,
-            default_index_only=arguments.default_index_only,
-        )
-        request = with_earlier(request, lock, [])
+        flags = Request(pre=arguments.pre, default_index_only=arguments.default_index_only)
+        request = with_earlier(api.with_recorded(flags, lock), lock, [])
         plan = api.solve(request, lock.host, read_index_options(arguments))
         document = {"lock": path, "packages": trees.outdated_rows(lock, plan)}
         return print_result(document, trees.outdated_lines(path, lock, plan))

@@ -32,6 +32,8 @@ from .requests import (
 )
 from .state import perform
 
+INDEXES = Group("Indexes (beside those of [tool.gpuenv])", *PLACES)
+
 
 class Init(Command):
     """`gpuenv init`: write a first [tool.gpuenv] into pyproject.toml, or add profiles to it."""
@@ -115,7 +117,7 @@ class LockProfiles(Command):
         Argument(
             "--remove NAME ...", "Remove a requirement from pyproject.toml. Repeat for several"
         ),
-        Group("Indexes (beside those of [tool.gpuenv])", *PLACES),
+        INDEXES,
         HOST,
     )
 
@@ -159,7 +161,7 @@ CHANGING = (
     ),
     Argument("--target DIR", "The environment to install into (default: .venv)", default=".venv"),
     Argument("--no-sync", "Change pyproject.toml and the locks only"),
-    Group("Indexes (beside those of [tool.gpuenv])", *PLACES),
+    INDEXES,
 )
 
 

@@ -267,16 +267,16 @@ def read_request(
         InputError: a file or a text cannot be read, or nothing is asked for.
     """
     options, host_of_target = read_index_options(arguments), cache(read_host)
-    may_build = not arguments.no_build
 
-    def name_of(url: str) -> str:
+    def built_name(url: str) -> str:
         return api.name_of_project(url, host_of_target(), options)
 
-    request = _request_of_flags(arguments, name_of if may_build else None)
+    name_of = None if arguments.no_build else built_name
+    request = _request_of_flags(arguments, name_of)
     folder = _project_folder(arguments, asked=asked)
     files = []
     if folder is not None:
-        files.append(_of_project(folder, arguments, host_of_target, options, may_build=may_build))
+        files.append(_of_project(folder, arguments, host_of_target, options))
     if arguments.requirements or arguments.constraints or arguments.overrides:
         paths = arguments.requirements, arguments.constraints
         for path in (*arguments.requirements, *arguments.constraints):
@@ -284,9 +284,8 @@ def read_request(
             if end in (".toml", ".yml", ".yaml") and os.path.exists(path):
                 hint = FILES[end].format(path)
                 raise InputError(f"{path}: is no requirements file", hint=hint)
-        overrides, name = arguments.overrides, name_of if may_build else None
-        read_url = partial(api.read_url, options=options)
-        files.append(read_files(*paths, overrides=overrides, name_of=name, read_url=read_url))
+        overrides, read_url = arguments.overrides, partial(api.read_url, options=options)
+        files.append(read_files(*paths, overrides=overrides, name_of=name_of, read_url=read_url))
     for file in files:
         request, options = _merged(request, options, file)
     direct = any(" @ " in text for text in request.requirements)  # a wheel by its path or its URL
@@ -318,12 +317,7 @@ def _project_folder(arguments: Namespace, *, asked: bool) -> str | None:
 
 
 def _of_project(
-    folder: str,
-    arguments: Namespace,
-    host: Callable[[], Host],
-    options: IndexOptions,
-    *,
-    may_build: bool,
+    folder: str, arguments: Namespace, host: Callable[[], Host], options: IndexOptions
 ) -> RequirementSet:
     """Read what a project asks for, with the extras and groups of the flags."""
 
@@ -334,7 +328,11 @@ def _of_project(
         return api.built_requirements(place, extras, host(), options)
 
     file = read_project(
-        folder, arguments.extra, arguments.group, holds=holds, built=built if may_build else None
+        folder,
+        arguments.extra,
+        arguments.group,
+        holds=holds,
+        built=None if arguments.no_build else built,
     )
     place = folder if os.path.isdir(folder) else os.path.dirname(folder)
     links = [link if "://" in link else os.path.join(place, link) for link in file.find_links]
