@@ -15,8 +15,7 @@ import conda_channel
 import gpuenv
 from conda_prefixes import HOST
 from gpuenv import api
-from gpuenv.api import conda_installing
-from gpuenv.api.conda import solve_with
+from gpuenv.api.conda import solve_with, sync
 from gpuenv.compat import conda_parts, conda_records
 from gpuenv.compat.architectures import parse_target
 from gpuenv.errors import (
@@ -247,7 +246,7 @@ def test_a_file_of_another_hash_is_not_installed(served, channel, lock, tmp_path
         pins = [pin.replace(wheel=one) for pin, one in zip(lock.pins, wheels, strict=True)]
         target = tmp_path / "prefix"
         with pytest.raises(InstallError, match="hash mismatch"):
-            conda_installing.sync(lock.replace(pins=tuple(pins)), str(target), None)
+            sync(lock.replace(pins=tuple(pins)), str(target), None)
         server.shutdown()
     assert not target.exists()
 
@@ -255,7 +254,7 @@ def test_a_file_of_another_hash_is_not_installed(served, channel, lock, tmp_path
 def test_a_folder_that_is_no_conda_environment_is_left_alone(lock, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(InputError, match="no conda environment"):
-        conda_installing.sync(lock, str(tmp_path), None)
+        sync(lock, str(tmp_path), None)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 

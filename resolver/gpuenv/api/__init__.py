@@ -5,7 +5,6 @@ The command line, the conda plugin and programs that use gpuenv call this packag
     environments   solve; make, read and write locks
       wheels       what is special in solving for wheels
       conda        conda environments, with wheels beside the conda packages
-      conda_installing   their installation
     installing     whether a lock fits a host; install locks, and verify environments
     projects       the profiles of a pyproject.toml and their locks
     foreign        locks of other tools, to install and to verify

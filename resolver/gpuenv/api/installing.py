@@ -25,7 +25,7 @@ from ..requirements.versions import parse_requirement
 from ..resolve.requested import unknown_framework
 from ..verify import environment
 from ..verify.survey import is_bare
-from . import conda, conda_installing
+from . import conda
 from .data import carriers, compatibility_data
 from .environments import lock_texts, read_lock
 from .hosts import Texts, require_texts, require_type, with_python_of
@@ -226,7 +226,7 @@ def sync(
         )
     lock = conda.with_hashes(lock)
     require_fit(lock, host)
-    return conda_installing.sync(lock, target, (files or lock).wheels, **how)
+    return conda.sync(lock, target, (files or lock).wheels, **how)
 
 
 def changes(
@@ -240,7 +240,7 @@ def changes(
         return wheel_installer.changes(lock, target, exact=exact, tolerated=tolerated)
     lock = conda.with_hashes(lock)
     require_fit(lock, host)
-    return conda_installing.changes(lock, target, exact=exact)
+    return conda.changes(lock, target, exact=exact)
 
 
 def install(
@@ -328,7 +328,7 @@ def rollback(target: str, *, wait: float = WAIT, progress: Progress | None = Non
         TargetBusyError: another run changed the target all the time.
     """
     if is_conda(target):
-        conda_installing.rollback(target, progress=progress)
+        conda.rollback(target, progress=progress)
     else:
         transactions.roll_back(target, wait=wait, report=progress or downloads.ignore)
 
