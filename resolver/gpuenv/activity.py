@@ -24,10 +24,6 @@ class Activity:
         announce: is called with a line about work that the user should know of, such as a build.
     """
 
-    __slots__ = (
-        "announce", "conflicts", "decided", "requests", "running", "started", "step", "subject",
-    )  # fmt: skip
-
     def __init__(self) -> None:
         self.step = ""
         self.announce: Callable[[str], None] = lambda _: None

@@ -33,7 +33,6 @@ class Line(str):
         hang: the column at which the line goes on after it was wrapped.
     """
 
-    __slots__ = ("hang", "marked", "meaning")
     meaning: Meaning
     marked: int
     hang: int
