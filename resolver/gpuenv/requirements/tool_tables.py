@@ -226,19 +226,18 @@ class ToolTables:
 
         A primary source replaces the default index, unless that is named beside it.
         """
-        sources = [
-            (f"tool.poetry.source[{number}]", source, source.get("priority", "primary"))
-            for number, source in enumerate(self._poetry.get("source", ()))
-        ]
-        defaults = [row for row in sources if row[1].get("name", "").lower() == "pypi"]
-        for where, source, priority in sources:
-            if (where, source, priority) in defaults and "url" not in source:
+        sources = self._poetry.get("source", ())
+        names = [source.get("name", "").lower() for source in sources]
+        for number, (name, source) in enumerate(zip(names, sources, strict=True)):
+            where, kind = f"tool.poetry.source[{number}]", source.get("priority", "primary")
+            if name == "pypi" and "url" not in source:
                 continue
-            if priority not in ("primary", "default", "explicit"):
+            if kind not in ("primary", "default", "explicit"):
                 hint = "make it explicit, and name it as the source of its packages"
-                self._fail(where, f"has the priority {priority}, which is not honored", hint)
-            kind = "default" if priority != "explicit" and not defaults else "extra"
-            self._add_index(where, source, "explicit" if priority == "explicit" else kind)
+                self._fail(where, f"has the priority {kind}, which is not honored", hint)
+            if kind != "explicit":
+                kind = "extra" if "pypi" in names else "default"
+            self._add_index(where, source, kind)
         for key, group, name, row in self._poetry_rows():
             if not self._holds_in_poetry(row):
                 continue
