@@ -49,7 +49,7 @@ class Links(Value):
 
 
 def release_of(version: str) -> str:
-    """Return the first two numbers of a version of torch: "2.8.0+cu128" -> "2.8"."""
+    """Return the first two numbers of a version: "2.8.0+cu128" -> "2.8"."""
     return ".".join(version.split(".")[:2])
 
 

@@ -347,23 +347,20 @@ class CandidateStore:
                 oldest_known = place
 
         def order(candidate: Candidate) -> tuple[object, ...]:
-            place = places[public(candidate.version)]
-            return self._build_order(candidate, place, is_old=place > oldest_known)
+            place, build = places[public(candidate.version)], candidate.build
+            if candidate.variant is not None:
+                return (0, place)  # before other files of the release; PEP 825 orders them
+            if build is None:  # an old one may be for CUDA, like those in the data
+                is_old_on_cpu = place > oldest_known and not self.host.gpus
+                return (is_old_on_cpu, place, 3, (0, 0), (True, True))
+            evidence = (build.code.evidence != "scanned", build.index != "default")
+            if not self.host.gpus:
+                return (build.cuda is not None, place, 0, (0, 0), evidence)
+            if build.cuda is None:
+                return (1, place, evidence)  # compared with other CPU builds only
+            return (0, place, *self.code_order(build), evidence)
 
         candidates.sort(key=order)
-
-    def _build_order(self, candidate: Candidate, place: int, *, is_old: bool) -> tuple[object, ...]:
-        build = candidate.build
-        if candidate.variant is not None:
-            return (0, place)  # before other files of the release; PEP 825 orders them
-        if build is None:  # an old one may be for CUDA, like those in the data
-            return (is_old and not self.host.gpus, place, 3, (0, 0), (True, True))
-        evidence = (build.code.evidence != "scanned", build.index != "default")
-        if not self.host.gpus:
-            return (build.cuda is not None, place, 0, (0, 0), evidence)
-        if build.cuda is None:
-            return (1, place, evidence)  # compared with other CPU builds only
-        return (0, place, *self.code_order(build), evidence)
 
     def code_order(self, build: Build | None) -> tuple[int, tuple[int, int]]:
         """Return how well a CUDA build serves the devices and the driver (smaller is better)."""

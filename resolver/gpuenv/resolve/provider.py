@@ -9,6 +9,8 @@ from resolvelib import AbstractProvider, BaseReporter
 from resolvelib.structs import State
 
 from .. import activity
+from ..compat.extensions import release_of
+from ..errors import is_doubt
 from ..index.protocol import Index
 from ..requirements.versions import contains
 from .candidates import is_pinned
@@ -31,7 +33,7 @@ from .graph import (
     Variant,
     without_extras,
 )
-from .release_facts import ReleaseFacts, is_refused
+from .release_facts import ReleaseFacts
 from .widening import Widening
 
 # When a candidate at one of these places is tried, as so many better ones were not chosen, the
@@ -307,7 +309,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         if name in self._sparse:
             newest: dict[str, str] = {}  # minor series -> version
             for match in best:  # boto3 has more than a thousand releases in 45 minor series
-                newest.setdefault(".".join(match.version.split(".")[:2]), match.version)
+                newest.setdefault(release_of(match.version), match.version)
             return [match for match in best if match.version in newest.values()]
         if keep_all:
             taken = set(best)
@@ -331,7 +333,10 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
 
     def is_refused(self, release: Release) -> bool:
         """Return whether the host or the data refuse a release."""
-        return is_refused(self.facts.reasons(release), lenient=self.lenient)
+        reasons = self.facts.reasons(release)
+        if self.lenient:
+            return not all(map(is_doubt, reasons))
+        return bool(reasons)
 
     # ---- resolvelib: requirements
 

@@ -10,7 +10,7 @@ from itertools import chain
 
 from ..compat import evaluate
 from ..compat.evaluate import Package
-from ..errors import OfflineError, Reason, UnusableFileError, deciding_first, is_doubt
+from ..errors import OfflineError, Reason, UnusableFileError, deciding_first
 from ..model import Build, Host, Library, Requirement, show_pair
 from ..requirements.target import parse_requirement
 from ..requirements.versions import contains
@@ -407,13 +407,6 @@ def extra_markers(store: CandidateStore, release: Release) -> list[str]:
     """Return the markers of a release's dependencies that name an extra."""
     markers = [dependency.marker for dependency in store.dependencies(release.wheel)]
     return [marker for marker in markers if marker and "extra" in marker]
-
-
-def is_refused(reasons: Sequence[Reason], *, lenient: bool) -> bool:
-    """Return whether reasons refuse a release. A lenient resolution lets doubts pass."""
-    if lenient:
-        return not all(map(is_doubt, reasons))
-    return bool(reasons)
 
 
 def python_text(host: Host) -> str:

@@ -360,16 +360,20 @@ def _nearer(specifier: str) -> Iterator[str]:
     Such as ==2.6.0, ==2.6.* and ==2.* for ==2.6.0+cu121.
     """
     plain = re.sub(r"\+[a-z0-9.]+", "", specifier)
-    named = re.findall(r"\d+(?:\.\d+)*", plain)
-    if not named or "!" in plain.replace("!=", ""):  # an epoch
+    newest = _newest_named(plain)
+    if not newest or "!" in plain.replace("!=", ""):  # an epoch
         return
-    newest = max(named, key=version_key)
     if plain != specifier:
         yield f"=={newest}"
     major, *rest = newest.split(".")
     if rest:
         yield f"=={major}.{rest[0]}.*"
     yield f"=={major}.*"
+
+
+def _newest_named(specifier: str) -> str:
+    """Return the newest version that a specifier names; "" if it names none."""
+    return max(re.findall(r"\d+(?:\.\d+)*", specifier), key=version_key, default="")
 
 
 def _covers(edits: Edits, other: Edits) -> bool:
@@ -413,11 +417,10 @@ def _steps_back(texts: Mapping[Place, str], edits: Edits) -> int:
     """Return 2 if edits take an older major version than the request names, 1 for an older one."""
     step = 0
     for place, specifier in edits.items():
-        named = re.findall(r"\d+(?:\.\d+)*", parse_requirement(texts[place]).specifier)
+        newest = _newest_named(parse_requirement(texts[place]).specifier)
         taken = (specifier or "").removeprefix("==")
-        if not named or not taken:
+        if not newest or not taken:
             continue
-        newest = max(named, key=version_key)
         if version_key(taken) < version_key(newest):
             is_major = int(taken.partition(".")[0]) < int(newest.partition(".")[0])
             step = max(step, 2 if is_major else 1)
