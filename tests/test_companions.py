@@ -42,10 +42,10 @@ def library(native, name, needs, function):
     return build("library_stub.c", name, native, defines=defines, flags=flags)
 
 
-def add(site, name, files, paths=()):
+def add(site, name, files, paths=(), requires=()):
     """A distribution with texts, {path: text}, and with files that are there."""
     write_files(site, files)
-    write_record(site, name, "1.0", [Path(path) for path in (*files, *paths)])
+    write_record(site, name, "1.0", [Path(path) for path in (*files, *paths)], requires=requires)
 
 
 @pytest.fixture
@@ -55,6 +55,7 @@ def site(env, native):
     torch = build("library_stub.c", "libtorch_cpu.so", native, defines=["HAS=torch_new"])
     place(torch, site / "torch/lib/libtorch_cpu.so")
     add(site, "torch", {"torch/__init__.py": TORCH}, ["torch/lib/libtorch_cpu.so"])
+    add(site, "torch-user", {}, requires=["torch"])
     nvrtc = "nvidia/nvrtc/lib/libnvrtc.so.12"
     place(build("library_stub.c", "libnvrtc.so.12", native), site / nvrtc)
     add(site, "nvidia-cuda-nvrtc-cu12", {}, [nvrtc])
@@ -74,12 +75,12 @@ def checks_of(site, devices=0, **env):
 @cases(TABLES["case"])
 def test_an_import(case, site, native):
     paths, distribution = [], case.get("distribution", "odd")
-    for name, needs, function in case["libraries"]:
+    for name, needs, function in case.get("libraries", ()):
         paths.append(os.path.normpath(f"odd/{name}"))
         place(library(native, os.path.basename(name), needs, function), site / paths[-1])
     body = BODIES.get(case["body"], case["body"])
     files = {f"{distribution}/__init__.py": body, **case.get("files", {})}
-    add(site, distribution, files, paths)
+    add(site, distribution, files, paths, case.get("requires", ()))
     found = checks_of(site)
     (check,) = [check for check in found if check.subject == distribution]
     assert check.status == case["status"], show(found)

@@ -1,8 +1,9 @@
 """Import what is installed beside the frameworks, and run what other packages want checked.
 
 Imported, each in a child process, is every distribution with a library that links a framework or
-CUDA, or that uses NumPy's C API, and every one that the compatibility data names as a companion.
-The loader's words become the evidence.
+CUDA, or that uses NumPy's C API, every one that requires a framework, if only with an extra or
+through others, and every one that the compatibility data names as a companion. The loader's words
+become the evidence.
 
 An import that succeeds proves little where a package hides that it cannot load a library. So the
 libraries that the import left out are loaded, too (probes/companion.py). A failure of such a
@@ -45,6 +46,7 @@ _FRAMEWORKS = {
     "tensorflow": re.compile(r"libtensorflow|_pywrap_tensorflow"),
     "jaxlib": re.compile(r"libjax"),
 }
+_NAME = re.compile(r"^\w[\w.-]*", re.MULTILINE)
 _MODULE = re.compile(r"([A-Za-z_]\w*)(\.py|\.abi3\.so|\.cpython-(\d+)t?-.*\.so|\.so)")
 _NOT_IMPORTED = {"benchmark", "benchmarks", "conftest", "doc", "docs", "example", "examples"}
 _NOT_IMPORTED |= {"scripts", "setup", "test", "testing", "tests", "tools"}
@@ -118,21 +120,39 @@ def _find_companions(
     for file in survey.files:
         if file.path.startswith(folders[file.owner]):
             paths[file.owner].append(file.path.removeprefix(folders[file.owner]))
+    dependents = _dependents(survey.distributions)
     companions = []
     for row in distributions:
         own = paths[row.name]
-        named = row.name in OPERATIONS or is_named(row.name)
-        if not named and not any(map(is_library, own)):
+        chosen = row.name in OPERATIONS or row.name in dependents or is_named(row.name)
+        if not chosen and not any(map(is_library, own)):
             continue
         modules = _top_modules(own, survey.interpreter["version"])
         if modules.keys().isdisjoint(frameworks):
             companion = _read(row, own, modules, survey)
             if companion.modules or companion.files:
                 companions.append(companion)
-            elif named and modules:
-                top = tuple(name for name in modules if "." not in name)
-                companions.append(companion.replace(modules=top or tuple(modules)))
+            elif chosen and modules:
+                top = [name for name in modules if "." not in name] or list(modules)
+                own_named = [name for name in top if normalize_name(name) == row.name]
+                companions.append(companion.replace(modules=tuple(own_named or top)))
     return companions
+
+
+def _dependents(distributions: Sequence[Distribution]) -> set[str]:
+    """Return those that require a framework, if only with an extra or through others.
+
+    The metadata of an old distribution may hold anything, so only the names are read.
+    """
+    required = {
+        row.name: set(map(normalize_name, _NAME.findall("\n".join(row.requires))))
+        for row in distributions
+    }
+    found = {"torch", "tensorflow", "jax"} & required.keys()
+    frameworks = set(found)
+    while more := {name for name in required.keys() - found if required[name] & found}:
+        found |= more
+    return found - frameworks
 
 
 def _read(
