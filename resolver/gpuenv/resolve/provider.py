@@ -167,17 +167,19 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
     ) -> tuple[int | bool | str, ...]:
         """Return the sort key of a node; the smallest is decided first.
 
-        The criteria: the order of the frameworks; many conflicts; how narrow the requirements are
-        together (see _ONE_FILE); the name.
+        The criteria: the order of the frameworks; many conflicts, those of the user's packages
+        first; how narrow the requirements are together (see _ONE_FILE); the name.
         """
         narrowness = 0
         for cause in information[identifier]:
             narrowness |= _narrowness(cause.requirement)
             if cause.parent is None:
                 narrowness |= _OF_USER
+        is_in_conflict = self._conflict_counts[identifier] >= _OFTEN
         return (
             self.order.get(identifier, len(self.order)),
-            self._conflict_counts[identifier] < _OFTEN,
+            not is_in_conflict,
+            is_in_conflict and not narrowness & _OF_USER,
             -narrowness,
             identifier,
         )

@@ -65,7 +65,7 @@ _FFMPEG = re.compile(r"lib(avcodec|avdevice|avfilter|avformat|avutil|swresample|
 _NO_GPU = re.compile(
     r"lib(cuda|nvidia-ml)\.so\S*: cannot open|no CUDA-capable device|No CUDA GPUs|NVIDIA driver|"
     r"driver version is insufficient|0 active drivers|CUDA_ERROR_NO_DEVICE|cudaErrorNoDevice|"
-    r"cudaErrorInsufficientDriver|NVML|cuInit|[Nn]o GPU"
+    r"cudaErrorInsufficientDriver|NVML|cuInit|[Nn]o (visible )?GPU"
 )
 _NO_DISPLAY = re.compile(r"DISPLAY\b|[Dd]isplay name|X server|open display|\b(EGL|GLFW|GLX)\b")
 _NO_NETWORK = re.compile(
