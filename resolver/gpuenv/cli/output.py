@@ -66,7 +66,7 @@ def set_json(is_on: bool) -> None:
 
 @contextmanager
 def as_steps() -> Iterator[None]:
-    """Let all that a command prints be lines on stderr, as the steps of another command are."""
+    """Print everything as lines on stderr: this command is a step of another one."""
     before = _Settings.json
     set_json(False)
     try:

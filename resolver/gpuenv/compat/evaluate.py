@@ -797,26 +797,40 @@ def _device_findings(
             yield from _about(driver_reasons(package.subject, package.toolkit, host, data), package)
     # Without a CUDA build or toolkit, R1 counts by the CUDA major of the libraries.
     judge = library_reasons if toolkits else requested_library_reasons
-    majors: list[CudaVersion] = []
     for package in libraries:
         library = package.library
-        if library is not None and library.cuda_major:
-            majors.append((library.cuda_major, 0))
         if library is not None and library.by_cuda and torch is not None:
             library = library.of_cuda(torch) or library  # the one that is loaded
         yield from _about(judge(package.subject, library, host, data), package)
+    if host.driver is None:
+        yield from _unknown_driver(toolkits, libraries, host, data)
+
+
+def _unknown_driver(
+    toolkits: Sequence[CudaVersion],
+    libraries: Iterable[Package],
+    host: Host,
+    data: CompatibilityData,
+) -> Iterator[Finding]:
+    """Yield which driver the newest of some toolkits needs; without one, the libraries'."""
+    majors = [
+        (package.library.cuda_major, 0)
+        for package in libraries
+        if package.library is not None and package.library.cuda_major
+    ]
     floors = [data.driver_floor(cuda, host.os) for cuda in toolkits or majors]
     known = [floor for floor in floors if floor is not None]
-    if host.driver is None and known:
-        release, source = max(known, key=lambda floor: parse_release(floor[0]))
-        reason = Reason(
-            code="driver-unknown",
-            subject="driver",
-            need=f"driver {release} or newer",
-            have="a driver release that is not known",
-            source=source,
-        )
-        yield reason, ()
+    if not known:
+        return
+    release, source = max(known, key=lambda floor: parse_release(floor[0]))
+    reason = Reason(
+        code="driver-unknown",
+        subject="driver",
+        need=f"driver {release} or newer",
+        have="a driver release that is not known",
+        source=source,
+    )
+    yield reason, ()
 
 
 def _cudnn_of_build(part: Package, packages: Sequence[Package], host: Host) -> Iterator[Finding]:

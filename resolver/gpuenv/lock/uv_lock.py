@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
@@ -71,11 +71,7 @@ def read(document: dict[str, Any], wanted: Wanted) -> LockContents:
     """Walk from the project, from all members of a workspace without one, or from a script."""
     lock = from_plain(document, _Lock, "")
     manifest, packages = lock.manifest, lock.package
-    roots = [
-        package
-        for package in packages
-        if "." in (package.source.virtual, package.source.editable, package.source.directory)
-    ]
+    roots = [package for package in packages if _is_project(package.source)]
     roots = roots or [package for package in packages if package.name in manifest.members]
     if not (roots or manifest.requirements or manifest.dependency_groups):
         raise ValueError("it has no project")
@@ -91,32 +87,44 @@ def read(document: dict[str, Any], wanted: Wanted) -> LockContents:
     waiting = [*manifest.requirements, *(row for root in roots for row in root.dependencies)]
     for tables, names in ((extras, wanted.extras), (groups, wanted.groups)):
         waiting += [row for name, rows in tables if normalize_name(name) in names for row in rows]
-
-    def edges(rows: Iterable[_Dependency]) -> list[Edge[_Package]]:
-        """Return the edges of the dependencies whose markers hold."""
-        return [
-            Edge(row.name, partial(fits, row), (*row.extra, *row.extras))
-            for row in rows
-            if wanted.holds(row.marker, active)
-        ]
-
-    def fits(row: _Dependency, package: _Package) -> bool:
-        """Return whether a package is the one of several releases that a dependency means."""
-        markers = package.resolution_markers
-        is_named = row.version in (None, package.version) and row.source in (None, package.source)
-        is_here = not markers or any(wanted.holds(marker, active) for marker in markers)
-        return is_named and is_here
-
-    def below(package: _Package, extra: str) -> list[Edge[_Package]]:
-        table = package.optional_dependencies
-        return edges(table.get(extra, ()) if extra else package.dependencies)
-
-    found = closure(packages, edges(waiting), below)
+    graph = _Graph(partial(wanted.holds, extras=active))
+    found = closure(packages, graph.edges(waiting), graph.below)
     return LockContents(
         created_by="uv",
         packages=tuple(_locked(package, wanted) for package in found if package not in roots),
         requires_python=lock.requires_python,
     )
+
+
+class _Graph:
+    """The dependencies in a lock whose markers hold."""
+
+    def __init__(self, holds: Callable[[str | None], bool]) -> None:
+        self._holds = holds
+
+    def edges(self, rows: Iterable[_Dependency]) -> list[Edge[_Package]]:
+        """Return the edges of some dependencies."""
+        return [
+            Edge(row.name, partial(self._fits, row), (*row.extra, *row.extras))
+            for row in rows
+            if self._holds(row.marker)
+        ]
+
+    def below(self, package: _Package, extra: str) -> list[Edge[_Package]]:
+        """Return the edges of a package, or of one of its extras."""
+        table = package.optional_dependencies
+        return self.edges(table.get(extra, ()) if extra else package.dependencies)
+
+    def _fits(self, row: _Dependency, package: _Package) -> bool:
+        """Return whether a package is the one of several releases that a dependency means."""
+        markers = package.resolution_markers
+        is_named = row.version in (None, package.version) and row.source in (None, package.source)
+        return is_named and (not markers or any(map(self._holds, markers)))
+
+
+def _is_project(source: _Source) -> bool:
+    """Return whether it is the project at the root of a workspace."""
+    return "." in (source.virtual, source.editable, source.directory)
 
 
 def _locked(package: _Package, wanted: Wanted) -> LockedPackage:

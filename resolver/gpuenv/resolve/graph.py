@@ -164,7 +164,7 @@ class SameFileRequirement(NodeRequirement):
 
 @dataclass(eq=False)
 class UnmetRequirement(NodeRequirement):
-    """What the file of a release or the host does not fulfil."""
+    """A requirement that cannot be met, because of the file of a release or the host."""
 
     reason: Reason
     identifier = UNMET

@@ -154,7 +154,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
             frameworks = [node for node in open_nodes if self._is_framework(node)]
             if frameworks:
                 return frameworks
-        in_conflict = [node for node in open_nodes if self._conflict_counts[node] >= _OFTEN]
+        in_conflict = list(filter(self._is_often_in_conflict, open_nodes))
         return in_conflict or open_nodes
 
     def get_preference(
@@ -175,11 +175,11 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
             narrowness |= _narrowness(cause.requirement)
             if cause.parent is None:
                 narrowness |= _OF_USER
-        is_in_conflict = self._conflict_counts[identifier] >= _OFTEN
+        is_often_in_conflict = self._is_often_in_conflict(identifier)
         return (
             self.order.get(identifier, len(self.order)),
-            not is_in_conflict,
-            is_in_conflict and not narrowness & _OF_USER,
+            not is_often_in_conflict,
+            is_often_in_conflict and not narrowness & _OF_USER,
             -narrowness,
             identifier,
         )
@@ -192,6 +192,9 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         """
         self._conflict_counts.update(nodes)
         return any(self._conflict_counts[node] == _OFTEN for node in nodes)
+
+    def _is_often_in_conflict(self, node: Identifier) -> bool:
+        return self._conflict_counts[node] >= _OFTEN
 
     def may_give_way(self, node: Identifier, later: Identifier) -> bool:
         """Return whether the pin of a node may give way to the requirement of a later one.
