@@ -18,7 +18,6 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 from packaging.requirements import Requirement
@@ -142,19 +141,6 @@ def _is_weaker(host: Host, other: Host) -> bool:
     )
 
 
-@cache
-def _distance(name: str, platform: str, newer: str, older: str) -> int:
-    """Return how many releases one version is older than another; 1 if they are not known."""
-    if newer == older:
-        return 0
-    if compatibility_data().framework(name) is not None:
-        entry = matrix_catalog().entry(name, platform)
-        releases = [release.version for release in entry.releases]
-        if newer in releases and older in releases:
-            return abs(releases.index(newer) - releases.index(older))
-    return 1
-
-
 # ---- locks ---------------------------------------------------------------------------------------
 
 
@@ -211,7 +197,7 @@ class Fleet:
     """
 
     def __init__(self, classes: Sequence[HostClass], solver: Solver) -> None:
-        self.classes, self._solver = classes, solver
+        self.classes, self._solver, self._catalog = classes, solver, matrix_catalog()
         self.newest = [solver.lock_for(host_class.host) for host_class in classes]
         self._known: list[Offer] = []
         for lock in self.newest:
@@ -238,12 +224,23 @@ class Fleet:
             host = self.classes[item].host
             if serves(lock, host):
                 distances = [
-                    _distance(name, host.platform, version, versions.get(name, version))
+                    self._distance(name, host.platform, version, versions.get(name, version))
                     for name, version in self.versions(item).items()
                 ]
                 costs[item] = sum(distances) * self.count([item])
         self._known.append((lock, costs))
         return costs
+
+    def _distance(self, name: str, platform: str, newer: str, older: str) -> int:
+        """Return how many releases one version is older than another; 1 if they are not known."""
+        if newer == older:
+            return 0
+        if compatibility_data().framework(name) is not None:
+            entry = self._catalog.entry(name, platform)
+            releases = [release.version for release in entry.releases]
+            if newer in releases and older in releases:
+                return abs(releases.index(newer) - releases.index(older))
+        return 1
 
     def _find(self, items: Iterable[int]) -> bool:
         """Solve for the least that classes have in common. Return whether the lock serves all."""

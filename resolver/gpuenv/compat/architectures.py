@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from functools import cache
 
 from ..model import Code, ComputeCapability, CudaVersion, Host, parse_release, reaches_release
 
@@ -46,7 +45,6 @@ def parse_target(target: str) -> Target:
     return _RENAMED.get(pair, pair), suffix
 
 
-@cache  # the builds of all releases name the same few targets
 def sass_runs(target: str, capability: ComputeCapability) -> bool:
     """Return whether a SASS target runs on a device.
 

@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import cache
 from glob import glob
 from operator import itemgetter
 from typing import Any, NoReturn
@@ -40,12 +39,6 @@ _POETRY_PLACES = ("git", "path", "url", "rev", "tag", "branch", "subdirectory")
 FLAT = "flat+"  # before the URL of an index that is one page or folder for all packages
 
 
-@cache
-def _data() -> dict[str, Any]:
-    """Return tool_keys.toml."""
-    return read_toml(os.path.join(os.path.dirname(__file__), "tool_keys.toml"))
-
-
 class ToolTables:
     """The tables of a pyproject.toml.
 
@@ -67,6 +60,7 @@ class ToolTables:
                 None makes whole paths.
         """
         self._path, self._holds, self._start = path, holds, start
+        self._known = read_toml(os.path.join(os.path.dirname(__file__), "tool_keys.toml"))
         self._texts, tools = [(path, "", text)], _table(document, "tool", path)
         self._poetry, self._pdm = _table(tools, "poetry", path), _table(tools, "pdm", path)
         self._is_poetry_1 = "project" not in document and "dependencies" in self._poetry
@@ -161,7 +155,7 @@ class ToolTables:
             table: the table.
             kind: the name of such tables in tool_keys.toml, if it is not the place.
         """
-        known = {"refused": {}, "values": {}, "named": {}, **_data()[kind or place]}
+        known = {"refused": {}, "values": {}, "named": {}, **self._known[kind or place]}
         keys = {*known["refused"], *known["honored"].split(), *known["no-effect"].split()}
         for key, value in table.items():
             plain, where = key.replace("_", "-"), f"{place}.{key}"
@@ -339,7 +333,7 @@ class ToolTables:
         """Read tool.pixi.pypi-options into the settings of uv that say the same."""
         settings = dict(self._uv)
         for key, given in _table(self._pixi, "pypi-options", self._path).items():
-            own, value = _data()["pixi-options"].get(key), given
+            own, value = self._known["pixi-options"].get(key), given
             if own is None:
                 self._fail(f"tool.pixi.pypi-options.{key}", "is not honored", "take it out")
             if key == "find-links":
@@ -357,7 +351,7 @@ class ToolTables:
 
         A feature among the groups that are asked for becomes one.
         """
-        holding = (name for name, marker in _data()["platforms"].items() if self._holds(marker))
+        holding = (name for name, marker in self._known["platforms"].items() if self._holds(marker))
         targets = TARGETS.get(next(holding, ""), ())
         features = _table(self._pixi, "feature", self._path)
         for name in features.keys() & {*groups}:
@@ -413,7 +407,7 @@ class ToolTables:
                 continue
             if "marker" in source and not self._holds(source["marker"]):
                 continue
-            places = _data()["sources"]
+            places = self._known["sources"]
             kinds = [kind for kind in places if kind in source]
             known = {*kinds, *places["every"], *(places[kinds[0]] if kinds else ())}
             if len(kinds) != 1 or source.keys() - known:

@@ -64,7 +64,6 @@ def is_prerelease(version: str) -> bool:
     return version_key(version).is_prerelease
 
 
-@cache
 def contains(specifier: str, version: str, pre: bool = True) -> bool:
     """Return whether a PEP 440 specifier set admits a version.
 

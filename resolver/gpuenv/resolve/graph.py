@@ -16,7 +16,7 @@ Requirements and candidates are compared by identity: a resolution reads each of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 from resolvelib.structs import RequirementInformation
@@ -87,9 +87,18 @@ UNMET = Identifier("__unmet")
 
 
 class NodeRequirement:
-    """Base of the requirements that a candidate or the request has on one node."""
+    """Base of the requirements that a candidate or the request has on one node.
+
+    Requirements of one meaning admit the same candidates, whichever release has them. Those of
+    most kinds have a meaning of their own.
+    """
 
     identifier: Identifier
+
+    @property
+    def meaning(self) -> Hashable:
+        """What the requirement demands."""
+        return self
 
     def with_base(self) -> tuple[NodeRequirement, ...]:
         """Return this requirement, preceded by one that follows from it."""
@@ -111,6 +120,11 @@ class PackageRequirement(NodeRequirement):
 
     def __post_init__(self) -> None:
         self.identifier = PackageId.of(self.name, self.extras)
+
+    @property
+    def meaning(self) -> Hashable:
+        """What the requirement demands."""
+        return self.identifier, self.specifier, self.url
 
     def __str__(self) -> str:
         if self.url:
@@ -144,6 +158,11 @@ class FrameworkRequirement(NodeRequirement):
 
     def __post_init__(self) -> None:
         self.identifier = FrameworkId.of(self.framework.name)
+
+    @property
+    def meaning(self) -> Hashable:
+        """What the requirement demands."""
+        return self.identifier, self.specifier
 
     def __str__(self) -> str:
         return self.text or f"{self.framework.name}{self.specifier}"
@@ -181,6 +200,11 @@ class AgreementRequirement(NodeRequirement):
 
     def __post_init__(self) -> None:
         self.identifier = AgreementId.of(self.agreement.topic)
+
+    @property
+    def meaning(self) -> Hashable:
+        """What the requirement demands."""
+        return self.identifier, frozenset(self.agreement.values)
 
     def __str__(self) -> str:
         return self.agreement.text

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from operator import attrgetter, methodcaller
@@ -33,6 +33,9 @@ _Requirements = Mapping[Identifier, Iterator[NodeRequirement]]
 
 MAX_CONFLICTS = 20_000
 PATIENCE = 50  # conflicts after which each requirement of the request is tried alone
+# What releases of a node share: the meanings of some of their requirements, or one is it itself.
+_Traits = AbstractSet[Hashable]
+_Nogood = Mapping[Identifier, _Traits]
 # How often a pin may give way to a requirement that comes later. Further ones are conflicts, or two
 # packages that exclude each other's releases could replace each other for ever.
 _MAX_REPLACEMENTS = 3
@@ -57,10 +60,11 @@ class _RejectedError(Exception):
 
     Attributes:
         causes: the requirements because of which.
-        blamed: the pins because of which. None: find out which of those with the requirements.
+        blamed: the pins because of which, as a nogood that lacks the candidate. None: find out
+            which of those with the requirements.
     """
 
-    def __init__(self, causes: Sequence[Cause], blamed: AbstractSet[Node] | None = None) -> None:
+    def __init__(self, causes: Sequence[Cause], blamed: _Nogood | None = None) -> None:
         super().__init__(causes)
         self.causes = causes
         self.blamed = blamed
@@ -72,13 +76,14 @@ class _Conflict:
 
     Attributes:
         node: the node.
-        nogood: the pins that are to blame: they cannot be chosen together.
+        nogood: the nodes of the pins that are to blame, and because of which of their traits.
+            Releases with these traits cannot be chosen together.
         causes: the requirements that exclude each other.
         impossible: the candidates that cannot be chosen whatever else is chosen, and why.
     """
 
     node: Identifier
-    nogood: AbstractSet[Node]
+    nogood: _Nogood
     causes: Sequence[Cause]
     impossible: Mapping[Node, Sequence[Cause]]
 
@@ -94,8 +99,9 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
     - A conflict is an open node of which all candidates are rejected.
     - Analysis: the pins whose requirements led to the rejections are to blame. Pins are left out of
       this set, the latest first, as long as the rest explains the conflict.
-    - Learning: the pins that remain are a nogood (an incompatibility in PubGrub): they are never
-      chosen together again. It names releases, not ranges. A nogood of one release excludes it.
+    - Learning: what the pins that remain require is a nogood (an incompatibility in PubGrub):
+      releases that require the same are never chosen together again. A nogood of one node excludes
+      its releases. A nogood has no ranges: what a release requires is not known before it is read.
     - Backjump: the search goes back to the state before the last pin of the nogood.
     - Every conflict yields a new nogood, so the search ends: with a solution, or with an empty
       nogood, which proves that there is none.
@@ -115,7 +121,8 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
     ) -> None:
         super().__init__(provider, reporter)
         self._excluded: dict[Identifier, dict[Node, Sequence[Cause]]] = {}
-        self._nogoods: dict[Node, list[_Conflict]] = {}
+        self._nogoods: dict[Identifier, list[_Conflict]] = {}
+        self._traits: dict[Node, _Traits] = {}
 
     def resolve(
         self,
@@ -164,7 +171,7 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
                     hint="limit the versions of one of them, such as NAME>=VERSION, and solve "
                     "again",
                 )
-            is_new_order = self._learn(step)
+            is_new_order = self._learn(step, trail[-1].mapping)
             if conflicts == PATIENCE:
                 # A requirement that is impossible alone makes the request impossible. Together with
                 # others, its conflict is met again with each release that they choose.
@@ -208,7 +215,7 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
                 return self._pin(candidate, state, replacements)
             except _RejectedError as error:
                 rejected[candidate] = error
-        nogood = self._blamed(node, _limits(node, state), rejected.keys(), state)
+        nogoods: list[_Nogood] = [self._blamed(node, _limits(node, state), rejected.keys(), state)]
         impossible: dict[Node, Sequence[Cause]] = {}
         causes: dict[Cause, None] = {}  # in order, each once
         for candidate, rejection in rejected.items():
@@ -219,10 +226,15 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
                 package = without_extras(empty)
                 limits = _limits(package, state) if package != empty else []
                 limits = [*rejection.causes, *limits]
-                blamed = self._blamed(empty, limits, frozenset(), state) - {candidate}
+                blamed = self._blamed(empty, limits, frozenset(), state)
+                blamed.pop(node, None)
             if not blamed:
                 impossible[candidate] = rejection.causes
-            nogood |= blamed
+            nogoods.append(blamed)
+        nogood: dict[Identifier, _Traits] = {}
+        for part in nogoods:
+            for identifier, traits in part.items():
+                nogood[identifier] = nogood.get(identifier, frozenset()) | traits
         return _Conflict(node=node, nogood=nogood, causes=list(causes), impossible=impossible)
 
     def _pin(self, candidate: Node, state: _State, replacements: Counter[Identifier]) -> _State:
@@ -232,12 +244,17 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
             _RejectedError: it cannot be chosen with the pins.
         """
         if self.why_excluded(candidate):  # learned since the candidates of its node were found
-            raise _RejectedError(self.why_excluded(candidate), frozenset())
-        pins, criteria = {**state.mapping}, {**state.criteria}
-        for conflict in self._nogoods.get(candidate, ()):
-            others = conflict.nogood - {candidate}
-            if all(pins.get(other.identifier) is other for other in others):
-                raise _RejectedError(conflict.causes, others)
+            raise _RejectedError(self.why_excluded(candidate), {})
+        pins, criteria = {**state.mapping, candidate.identifier: candidate}, {**state.criteria}
+        for conflict in self._nogoods.get(candidate.identifier, ()):
+            nogood = conflict.nogood
+            if all(node in pins and self._has(pins[node], nogood[node]) for node in nogood):
+                causes = [self._of_pins(cause, pins) for cause in conflict.causes]
+                if len(nogood) == 1:
+                    self._excluded.setdefault(candidate.identifier, {})[candidate] = causes
+                others = {node: nogood[node] for node in nogood if node != candidate.identifier}
+                raise _RejectedError(causes, others)
+        del pins[candidate.identifier]
         replaced: dict[Identifier, Node] = {}
         requirements = self.provider.get_dependencies(candidate)
         for requirement in requirements:
@@ -247,7 +264,7 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
                 continue
             may_give_way = self.provider.may_give_way(node, candidate.identifier)
             if not may_give_way or replacements[node] == _MAX_REPLACEMENTS:
-                raise _RejectedError([Cause(requirement, candidate)], {pin})
+                raise _RejectedError([Cause(requirement, candidate)], {node: {pin}})
             replaced[node] = pin
         for requirement in requirements:
             self._add(criteria, requirement, candidate)
@@ -346,8 +363,10 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
         causes: Sequence[Cause],
         rejected: AbstractSet[Node],
         state: _State,
-    ) -> set[Node]:
-        """Return pins whose requirements leave a node with rejected candidates only.
+    ) -> dict[Identifier, _Traits]:
+        """Return the nodes of pins whose requirements leave a node with rejected candidates only.
+
+        They come with the meanings of these requirements.
 
         Later pins are left out first, so that the earliest pins remain that are to blame. One
         requirement on the node itself remains: without it, nothing needs the node.
@@ -361,20 +380,37 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
                     candidates = self._candidates(node, {node: iter(requirements)})
                     if all(candidate in rejected for candidate in candidates):
                         causes = fewer
-        return {cause.parent for cause in causes if cause.parent is not None}
+        blamed: dict[Identifier, _Traits] = {}
+        for cause in causes:
+            if cause.parent is not None:
+                known = blamed.get(cause.parent.identifier, frozenset())
+                blamed[cause.parent.identifier] = known | {cause.requirement.meaning}
+        return blamed
 
-    def _learn(self, conflict: _Conflict) -> bool:
+    def _has(self, release: Node, traits: _Traits) -> bool:
+        """Return whether a release has all of some traits."""
+        if release not in self._traits:
+            requirements = self.provider.get_dependencies(release)
+            self._traits[release] = {release, *[one.meaning for one in requirements]}
+        return traits <= self._traits[release]
+
+    def _of_pins(self, cause: Cause, pins: Mapping[Identifier, Node]) -> Cause:
+        """Return a cause with the pin that now has its requirement, if there is one."""
+        pin = None if cause.parent is None else pins.get(cause.parent.identifier)
+        if pin is not None and self._has(pin, {cause.requirement.meaning}):
+            return Cause(cause.requirement, pin)
+        return cause
+
+    def _learn(self, conflict: _Conflict, pins: Mapping[Identifier, Node]) -> bool:
         """Remember a nogood. Return whether the order of decisions changes."""
         excluded = dict(conflict.impossible)
-        for release in conflict.nogood:
+        for node in conflict.nogood:
+            self._nogoods.setdefault(node, []).append(conflict)
             if len(conflict.nogood) == 1:
-                excluded[release] = conflict.causes
-            else:
-                self._nogoods.setdefault(release, []).append(conflict)
+                excluded[pins[node]] = conflict.causes
         for release, causes in excluded.items():
             self._excluded.setdefault(release.identifier, {})[release] = causes
-        nodes = {release.identifier for release in conflict.nogood}
-        return self.provider.note_conflict(nodes | {conflict.node})
+        return self.provider.note_conflict(conflict.nogood.keys() | {conflict.node})
 
 
 def _limits(node: Identifier, state: _State) -> list[Cause]:
@@ -392,7 +428,7 @@ def _limits(node: Identifier, state: _State) -> list[Cause]:
     return limits
 
 
-def _count_unaffected(trail: Sequence[_State], nogood: AbstractSet[Node]) -> int:
+def _count_unaffected(trail: Sequence[_State], nogood: Iterable[Identifier]) -> int:
     """Return how many states of a trail a nogood does not change.
 
     Those are the states before its last pin and before every pin that replaced others: how often
@@ -402,7 +438,7 @@ def _count_unaffected(trail: Sequence[_State], nogood: AbstractSet[Node]) -> int
         number
         for number, state in enumerate(trail[1:], 1)
         if len(state.mapping) < number  # it is after a replacement
-        or all(state.mapping.get(release.identifier) is release for release in nogood)
+        or all(state.mapping.get(node) is trail[-1].mapping[node] for node in nogood)
     )
 
 

@@ -72,6 +72,9 @@ _NO_NETWORK = re.compile(
     r"\b(URLError|Connection\w*Error|ConnectTimeout|gaierror|MaxRetryError)\b: |"
     r"name resolution|Name or service not known|Network is unreachable"
 )
+# TensorFlow has this file system itself, so the import of its own dependency
+# tensorflow-io-gcs-filesystem fails beside it, and nothing needs that import.
+_NOT_NEEDED = re.compile(r"AlreadyExistsError: File system for \w+ already registered")
 _NO_COMPILER = re.compile(r"C compiler|CalledProcessError.*(gcc|clang|cc\b)")
 # Of a library that cannot be loaded: nothing follows; a part that only the system could have is
 # missing, of one library or of each of several alternatives; it is not known; it must not be so.
@@ -334,6 +337,7 @@ def _judge(
     loads = _load_findings(answer["loads"], libraries, has_device=devices > 0)
     kinds = {kind for kind, _ in loads}
     texts = [f"{name}: {text}" for name, text in answer["failures"].items()]
+    texts = [text for text in texts if not _NOT_NEEDED.search(text)]
     if answer["numpy"] and not texts:
         texts.append(answer["numpy"])
     said = " ".join(texts)

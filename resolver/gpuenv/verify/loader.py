@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -54,7 +54,7 @@ class Foreign(NamedTuple):
 class Origins:
     """Tells who supplied a library: a loader variable, a runpath or the loader's cache.
 
-    `env` is the environment of the child.
+    `env` is the environment of the child, `cache` the libraries in the loader's cache.
     """
 
     def __init__(self, env: Mapping[str, str]) -> None:
@@ -62,18 +62,7 @@ class Origins:
         self.path = [entry or os.curdir for entry in path_entries(env)]
         self.preload = preload_entries(env)
         self._runpaths: dict[str, list[tuple[str, str]]] = {}
-
-    @cached_property
-    def cache(self) -> list[str]:
-        """The libraries in the loader's cache, read when first needed; [] without an ldconfig."""
-        tool = next(filter(os.path.exists, _LDCONFIG), "")
-        try:
-            output = subprocess.check_output(
-                [tool, "-p"], stderr=subprocess.DEVNULL, text=True, timeout=1
-            )
-        except (OSError, subprocess.SubprocessError):
-            return []
-        return [line.partition(" => ")[2] for line in output.splitlines() if " => " in line]
+        self.cache = _cached_libraries()
 
     def of(self, path: str, mapped: Iterable[str] = ()) -> str:
         """Return who supplied a file from outside the environment.
@@ -118,6 +107,18 @@ class Origins:
                 names = sorted(os.listdir(entry))
                 files += [(entry, os.path.join(entry, name)) for name in names]
         return files
+
+
+def _cached_libraries() -> list[str]:
+    """Return the libraries in the loader's cache; [] without an ldconfig."""
+    tool = next(filter(os.path.exists, _LDCONFIG), "")
+    try:
+        output = subprocess.check_output(
+            [tool, "-p"], stderr=subprocess.DEVNULL, text=True, timeout=1
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [line.partition(" => ")[2] for line in output.splitlines() if " => " in line]
 
 
 def is_inside(path: str, prefix: str) -> bool:
