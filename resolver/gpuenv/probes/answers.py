@@ -133,6 +133,7 @@ class CompanionAnswer(TypedDict, total=False):
     loads: dict[str, str | None]  # library -> None (the imports did it), "" or why it cannot be
     numpy: str  # what NumPy says of extensions that were built for another one
     operation: list[str]  # for each device: "" or what is wrong
+    setting: str  # the variable that the import needs, and its value
 
 
 class OwnCheck(TypedDict):

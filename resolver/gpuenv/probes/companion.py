@@ -15,7 +15,7 @@ distribution only.
 from __future__ import annotations
 
 import ctypes
-import importlib
+import importlib.util
 import os
 import re
 import signal
@@ -116,7 +116,20 @@ def probe(options: Options) -> CompanionAnswer:
     """
     with tempfile.TemporaryDirectory(prefix="gpuenv-probe-") as folder:
         os.environ.update(XDG_CACHE_HOME=folder, XDG_CONFIG_HOME=folder, HF_HUB_OFFLINE="1")
-        return examine(options)
+        setting = choose_keras_backend()
+        answer = examine(options)
+    if setting and options["name"] == "keras":
+        answer["setting"] = setting
+    return answer
+
+
+def choose_keras_backend() -> str:
+    """Let Keras 3 take a framework that is installed, if TensorFlow is not. Return the setting."""
+    installed = [name for name in ("tensorflow", "jax", "torch") if importlib.util.find_spec(name)]
+    if not installed or installed[0] == "tensorflow" or "KERAS_BACKEND" in os.environ:
+        return ""
+    os.environ["KERAS_BACKEND"] = installed[0]
+    return f"KERAS_BACKEND={installed[0]}"
 
 
 def examine(options: Options) -> CompanionAnswer:

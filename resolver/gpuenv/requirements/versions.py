@@ -64,6 +64,7 @@ def is_prerelease(version: str) -> bool:
     return version_key(version).is_prerelease
 
 
+@cache  # a request for boto3 asks some four million times, mostly the same
 def contains(specifier: str, version: str, pre: bool = True) -> bool:
     """Return whether a PEP 440 specifier set admits a version.
 

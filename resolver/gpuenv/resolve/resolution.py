@@ -32,7 +32,7 @@ _State = State[NodeRequirement, Node, Identifier]
 _Requirements = Mapping[Identifier, Iterator[NodeRequirement]]
 
 MAX_CONFLICTS = 20_000
-PATIENCE = 50  # conflicts after which each requirement of the request is tried alone
+PATIENCE = 20  # conflicts after which each requirement of the request is tried alone
 # What releases of a node share: the meanings of some of their requirements, or one is it itself.
 _Traits = AbstractSet[Hashable]
 _Nogood = Mapping[Identifier, _Traits]
@@ -70,7 +70,7 @@ class _RejectedError(Exception):
         self.blamed = blamed
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class _Conflict:
     """No candidate of a node can be pinned.
 
@@ -123,6 +123,8 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
         self._excluded: dict[Identifier, dict[Node, Sequence[Cause]]] = {}
         self._nogoods: dict[Identifier, list[_Conflict]] = {}
         self._traits: dict[Node, _Traits] = {}
+        self._counted: set[tuple[_Conflict, Node]] = set()
+        self._is_new_order = False
 
     def resolve(
         self,
@@ -148,6 +150,10 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
         conflicts = 0
         replacements: Counter[Identifier] = Counter()
         while True:
+            if self._is_new_order:
+                del trail[1:]
+                replacements.clear()
+                self._is_new_order = False
             open_nodes = [node for node in trail[-1].criteria if node not in trail[-1].mapping]
             if not open_nodes:
                 return _result(trail[-1])
@@ -171,15 +177,15 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
                     hint="limit the versions of one of them, such as NAME>=VERSION, and solve "
                     "again",
                 )
-            is_new_order = self._learn(step, trail[-1].mapping)
+            self._learn(step, trail[-1].mapping)
             if conflicts == PATIENCE:
                 # A requirement that is impossible alone makes the request impossible. Together with
                 # others, its conflict is met again with each release that they choose.
                 for root in roots:
                     with contextlib.suppress(UnfinishedError):
                         self.resolve([root], PATIENCE)
-                is_new_order = True
-            del trail[1 if is_new_order else _count_unaffected(trail, step.nogood) :]
+                self._is_new_order = True
+            del trail[_count_unaffected(trail, step.nogood) :]
             replacements.clear()
 
     def why_excluded(self, release: Node) -> Sequence[Cause]:
@@ -249,6 +255,7 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
         for conflict in self._nogoods.get(candidate.identifier, ()):
             nogood = conflict.nogood
             if all(node in pins and self._has(pins[node], nogood[node]) for node in nogood):
+                self._count(conflict, candidate)
                 causes = [self._of_pins(cause, pins) for cause in conflict.causes]
                 if len(nogood) == 1:
                     self._excluded.setdefault(candidate.identifier, {})[candidate] = causes
@@ -401,8 +408,15 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
             return Cause(cause.requirement, pin)
         return cause
 
-    def _learn(self, conflict: _Conflict, pins: Mapping[Identifier, Node]) -> bool:
-        """Remember a nogood. Return whether the order of decisions changes."""
+    def _count(self, conflict: _Conflict, release: Node) -> None:
+        """Count a conflict for its nodes, once for each release that it excludes."""
+        if (conflict, release) not in self._counted:
+            self._counted.add((conflict, release))
+            nodes = conflict.nogood.keys() | {conflict.node}
+            self._is_new_order |= self.provider.note_conflict(nodes)
+
+    def _learn(self, conflict: _Conflict, pins: Mapping[Identifier, Node]) -> None:
+        """Remember a nogood, and count the conflict once."""
         excluded = dict(conflict.impossible)
         for node in conflict.nogood:
             self._nogoods.setdefault(node, []).append(conflict)
@@ -410,7 +424,9 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
                 excluded[pins[node]] = conflict.causes
         for release, causes in excluded.items():
             self._excluded.setdefault(release.identifier, {})[release] = causes
-        return self.provider.note_conflict(conflict.nogood.keys() | {conflict.node})
+        first, *others = [pins[node] for node in conflict.nogood]
+        self._counted.update((conflict, other) for other in others)
+        self._count(conflict, first)
 
 
 def _limits(node: Identifier, state: _State) -> list[Cause]:

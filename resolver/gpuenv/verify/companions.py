@@ -75,6 +75,7 @@ _NO_NETWORK = re.compile(
 # TensorFlow has this file system itself, so the import of its own dependency
 # tensorflow-io-gcs-filesystem fails beside it, and nothing needs that import.
 _NOT_NEEDED = re.compile(r"AlreadyExistsError: File system for \w+ already registered")
+_BY_SETTING = re.compile(r"set the environment variable \w+=")
 _NO_COMPILER = re.compile(r"C compiler|CalledProcessError.*(gcc|clang|cc\b)")
 # Of a library that cannot be loaded: nothing follows; a part that only the system could have is
 # missing, of one library or of each of several alternatives; it is not known; it must not be so.
@@ -91,6 +92,7 @@ class Companion(Value):
         modules: its modules.
         files: its libraries that link a framework or CUDA.
         suspects: its extension modules that were compiled for NumPy 1 and find NumPy 2.
+        has_parts: whether its libraries link several frameworks. Each is for the users of one.
     """
 
     name: str
@@ -99,6 +101,7 @@ class Companion(Value):
     modules: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     suspects: tuple[str, ...] = ()
+    has_parts: bool = False
 
 
 def processes() -> int:
@@ -204,6 +207,7 @@ def _read(
         modules=tuple(dict.fromkeys(chosen)) if files or users else (),
         files=tuple(os.path.join(row.folder, path) for path in files),
         suspects=tuple(suspects) if row.name != "numpy" else (),
+        has_parts=len(frameworks) > 1,
     )
 
 
@@ -335,6 +339,8 @@ def _judge(
     if "framework" in answer:
         return "unknown", f"not tried: {answer['framework']}"
     loads = _load_findings(answer["loads"], libraries, has_device=devices > 0)
+    if companion.has_parts and not answer["failures"]:
+        loads = [("unknown" if kind == "fail" else kind, text) for kind, text in loads]
     kinds = {kind for kind, _ in loads}
     texts = [f"{name}: {text}" for name, text in answer["failures"].items()]
     texts = [text for text in texts if not _NOT_NEEDED.search(text)]
@@ -346,15 +352,18 @@ def _judge(
         texts += [text for text in failed if text.partition(": ")[2] not in said]
         return "fail", first_texts(texts, shown=SHOWN)
     if texts:
-        of_host = [_NO_DISPLAY, _NO_NETWORK] if devices else [_NO_DISPLAY, _NO_NETWORK, _NO_GPU]
+        of_host = [_NO_DISPLAY, _NO_NETWORK, _BY_SETTING, *([] if devices else [_NO_GPU])]
         lacks_library = "system" in kinds and _MISSING.search(said)
         undecided = lacks_library or any(pattern.search(said) for pattern in of_host)
         texts = [*[text for _, text in loads], *texts] if undecided else texts
         return "unknown" if undecided else "fail", first_texts(texts, shown=SHOWN)
     loaded = sum(not words for words in answer["loads"].values())
-    texts = [f"{companion.version}: {', '.join(companion.modules)}", f"{loaded} libraries loaded"]
-    status = "unknown" if kinds & {"unknown", "system"} else "pass"
-    return status, first_texts([*texts[: 1 + bool(loaded)], *[text for _, text in loads]])
+    texts = [f"{companion.version}: {', '.join(companion.modules)}"]
+    texts += [f"{loaded} libraries loaded"] if loaded else []
+    if "setting" in answer:
+        texts.append(f"set {answer['setting']}, because TensorFlow is not installed")
+    status = "unknown" if kinds & {"unknown", "system"} or "setting" in answer else "pass"
+    return status, first_texts([*texts, *[text for _, text in loads]])
 
 
 def _load_findings(
