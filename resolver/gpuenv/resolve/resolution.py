@@ -33,7 +33,8 @@ _Requirements = Mapping[Identifier, Iterator[NodeRequirement]]
 
 MAX_CONFLICTS = 20_000
 PATIENCE = 20  # conflicts after which each requirement of the request is tried alone
-# What releases of a node share: the meanings of some of their requirements, or one is it itself.
+# The traits of a release are the meanings of its requirements, and itself. A nogood has for each
+# node those that its releases share.
 _Traits = AbstractSet[Hashable]
 _Nogood = Mapping[Identifier, _Traits]
 # How often a pin may give way to a requirement that comes later. Further ones are conflicts, or two
@@ -121,8 +122,9 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
     ) -> None:
         super().__init__(provider, reporter)
         self._excluded: dict[Identifier, dict[Node, Sequence[Cause]]] = {}
-        self._nogoods: dict[Identifier, list[_Conflict]] = {}
-        self._traits: dict[Node, _Traits] = {}
+        # Under each node of a nogood and one of its traits, so that few are tried for a release.
+        self._nogoods: dict[tuple[Identifier, Hashable], list[_Conflict]] = {}
+        self._known_traits: dict[Node, _Traits] = {}
         self._counted: set[tuple[_Conflict, Node]] = set()
         self._is_new_order = False
 
@@ -251,17 +253,8 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
         """
         if self.why_excluded(candidate):  # learned since the candidates of its node were found
             raise _RejectedError(self.why_excluded(candidate), {})
-        pins, criteria = {**state.mapping, candidate.identifier: candidate}, {**state.criteria}
-        for conflict in self._nogoods.get(candidate.identifier, ()):
-            nogood = conflict.nogood
-            if all(node in pins and self._has(pins[node], nogood[node]) for node in nogood):
-                self._count(conflict, candidate)
-                causes = [self._of_pins(cause, pins) for cause in conflict.causes]
-                if len(nogood) == 1:
-                    self._excluded.setdefault(candidate.identifier, {})[candidate] = causes
-                others = {node: nogood[node] for node in nogood if node != candidate.identifier}
-                raise _RejectedError(causes, others)
-        del pins[candidate.identifier]
+        self._reject_learned(candidate, state.mapping)
+        pins, criteria = {**state.mapping}, {**state.criteria}
         replaced: dict[Identifier, Node] = {}
         requirements = self.provider.get_dependencies(candidate)
         for requirement in requirements:
@@ -284,6 +277,22 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
         if replaced:
             self._take_back(list(replaced.values()), pinned)
         return pinned
+
+    def _reject_learned(self, candidate: Node, pins: Mapping[Identifier, Node]) -> None:
+        """Raise _RejectedError if a candidate would violate a nogood with some pins."""
+        place = candidate.identifier
+        for trait in self._traits(candidate):
+            for conflict in self._nogoods.get((place, trait), ()):
+                others = {node: conflict.nogood[node] for node in conflict.nogood if node != place}
+                if conflict.nogood[place] <= self._traits(candidate) and all(
+                    node in pins and others[node] <= self._traits(pins[node]) for node in others
+                ):
+                    self._count(conflict, candidate)
+                    causes = conflict.causes
+                    if not others:
+                        causes = [self._of(candidate, cause) for cause in causes]
+                        self._excluded.setdefault(place, {})[candidate] = causes
+                    raise _RejectedError(causes, others)
 
     def _add(
         self,
@@ -394,18 +403,20 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
                 blamed[cause.parent.identifier] = known | {cause.requirement.meaning}
         return blamed
 
-    def _has(self, release: Node, traits: _Traits) -> bool:
-        """Return whether a release has all of some traits."""
-        if release not in self._traits:
+    def _traits(self, release: Node) -> _Traits:
+        """Return the traits of a release."""
+        if release not in self._known_traits:
             requirements = self.provider.get_dependencies(release)
-            self._traits[release] = {release, *[one.meaning for one in requirements]}
-        return traits <= self._traits[release]
+            traits = [release, *[requirement.meaning for requirement in requirements]]
+            self._known_traits[release] = dict.fromkeys(traits).keys()  # in order
+        return self._known_traits[release]
 
-    def _of_pins(self, cause: Cause, pins: Mapping[Identifier, Node]) -> Cause:
-        """Return a cause with the pin that now has its requirement, if there is one."""
-        pin = None if cause.parent is None else pins.get(cause.parent.identifier)
-        if pin is not None and self._has(pin, {cause.requirement.meaning}):
-            return Cause(cause.requirement, pin)
+    def _of(self, release: Node, cause: Cause) -> Cause:
+        """Return a cause of another release of a node as one of this, if it has the requirement."""
+        parent, requirement = cause.parent, cause.requirement
+        is_of_node = parent is not None and parent.identifier == release.identifier
+        if is_of_node and requirement.meaning in self._traits(release):
+            return Cause(requirement, release)
         return cause
 
     def _count(self, conflict: _Conflict, release: Node) -> None:
@@ -418,8 +429,9 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
     def _learn(self, conflict: _Conflict, pins: Mapping[Identifier, Node]) -> None:
         """Remember a nogood, and count the conflict once."""
         excluded = dict(conflict.impossible)
-        for node in conflict.nogood:
-            self._nogoods.setdefault(node, []).append(conflict)
+        for node, traits in conflict.nogood.items():
+            first = next(trait for trait in self._traits(pins[node]) if trait in traits)
+            self._nogoods.setdefault((node, first), []).append(conflict)
             if len(conflict.nogood) == 1:
                 excluded[pins[node]] = conflict.causes
         for release, causes in excluded.items():

@@ -301,12 +301,12 @@ def cudnn_checks(run: CudnnRun, place: Place) -> list[Check]:
     """Return the checks that cuDNN is complete, loadable, of one folder, and as expected."""
     outcome, folder = run.outcome, place.survey.cudnn_folder
     if outcome.answer is None:
-        marks = (*loader_marks(outcome.failure), ("crashed", outcome.step, ""))
-        return [
-            Check(
-                "cudnn", "libraries", "fail", outcome.failure, seconds=outcome.seconds, marks=marks
-            )
-        ]
+        status, failure, seconds = "fail", outcome.failure, outcome.seconds
+        marks = (*loader_marks(failure), ("crashed", outcome.step, ""))
+        # cuDNN 8 ends the process if one of its members does not find the driver.
+        if not place.gpus and any(map(is_driver_library, failure.split())):
+            status, marks = "unknown", ()
+        return [Check("cudnn", "libraries", status, failure, seconds=seconds, marks=marks)]
     answer: CudnnAnswer = outcome.answer
     foreign = foreign_cudnn(answer["mapped"], folder, place.origins)
     status, evidence = "pass", f"{len(answer['mapped'])} mapped libraries, all from {folder}"
