@@ -153,10 +153,10 @@ def read_conda_request(arguments: Namespace) -> tuple[Request, IndexOptions, Hos
     project_files = list(filter(is_project_file, paths))
     arguments.requirements = [path for path in paths if path not in project_files]
 
-    host = read_host(arguments, need_gpu=True, conda=True)
-    projects = [read_project_file(path, host.platform) for path in project_files]
+    host_of_flags = cache(partial(read_host, arguments, need_gpu=True, conda=True))
+    projects = [read_project_file(path, host_of_flags().platform) for path in project_files]
     asked = any(project.specs or project.wheels for project in projects)
-    request, options, _ = read_request(arguments, lambda: host, conda=True, asked=asked)
+    request, options, host = read_request(arguments, host_of_flags, conda=True, asked=asked)
     specs = [spec for project in projects for spec in project.specs]
     request = request.replace(requirements=(*request.requirements, *specs))
     wheels = [

@@ -123,7 +123,7 @@ class _Graph:
 
 
 def _is_project(source: _Source) -> bool:
-    """Return whether it is the project at the root of a workspace."""
+    """Return whether a source is the project at the root of a workspace."""
     return "." in (source.virtual, source.editable, source.directory)
 
 

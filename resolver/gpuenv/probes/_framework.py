@@ -20,6 +20,7 @@ import re
 import stat
 import time
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from types import ModuleType
 from typing import Any, TypedDict, TypeVar
 
@@ -79,7 +80,11 @@ class Framework:
         """Set the environment variables that the framework reads at its import."""
         self.options = options
         self.images, self.filters = inputs()
-        self.reference = reference()
+
+    @cached_property
+    def reference(self) -> list[float]:
+        """The exact result. A framework that cannot be imported does not need it."""
+        return reference()
 
     def build(self, module: ModuleType) -> FrameworkAnswer:
         """Return "cuda", and "aside" if no GPU is to be tried; {} if nothing can be computed."""

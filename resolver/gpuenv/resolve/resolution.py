@@ -223,7 +223,7 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
                 return self._pin(candidate, state, replacements)
             except _RejectedError as error:
                 rejected[candidate] = error
-        nogoods: list[_Nogood] = [self._blamed(node, _limits(node, state), rejected.keys(), state)]
+        nogoods = [self._blamed(node, _limits(node, state), rejected.keys(), state)]
         impossible: dict[Node, Sequence[Cause]] = {}
         causes: dict[Cause, None] = {}  # in order, each once
         for candidate, rejection in rejected.items():
@@ -234,15 +234,12 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
                 package = without_extras(empty)
                 limits = _limits(package, state) if package != empty else []
                 limits = [*rejection.causes, *limits]
-                blamed = self._blamed(empty, limits, frozenset(), state)
-                blamed.pop(node, None)
+                found = self._blamed(empty, limits, frozenset(), state)
+                blamed = {other: found[other] for other in found if other != node}
             if not blamed:
                 impossible[candidate] = rejection.causes
             nogoods.append(blamed)
-        nogood: dict[Identifier, _Traits] = {}
-        for part in nogoods:
-            for identifier, traits in part.items():
-                nogood[identifier] = nogood.get(identifier, frozenset()) | traits
+        nogood = _together(nogoods)
         return _Conflict(node=node, nogood=nogood, causes=list(causes), impossible=impossible)
 
     def _pin(self, candidate: Node, state: _State, replacements: Counter[Identifier]) -> _State:
@@ -283,16 +280,25 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
         place = candidate.identifier
         for trait in self._traits(candidate):
             for conflict in self._nogoods.get((place, trait), ()):
-                others = {node: conflict.nogood[node] for node in conflict.nogood if node != place}
-                if conflict.nogood[place] <= self._traits(candidate) and all(
-                    node in pins and others[node] <= self._traits(pins[node]) for node in others
-                ):
-                    self._count(conflict, candidate)
-                    causes = conflict.causes
-                    if not others:
-                        causes = [self._of(candidate, cause) for cause in causes]
-                        self._excluded.setdefault(place, {})[candidate] = causes
-                    raise _RejectedError(causes, others)
+                nogood, causes = conflict.nogood, conflict.causes
+                if not self._is_violated(nogood, candidate, pins):
+                    continue
+                self._count(conflict, candidate)
+                if len(nogood) == 1:
+                    causes = [self._of(candidate, cause) for cause in causes]
+                    self._excluded.setdefault(place, {})[candidate] = causes
+                others = {node: nogood[node] for node in nogood if node != place}
+                raise _RejectedError(causes, others)
+
+    def _is_violated(
+        self, nogood: _Nogood, candidate: Node, pins: Mapping[Identifier, Node]
+    ) -> bool:
+        """Return whether a candidate and some pins have all traits of a nogood."""
+        for node, traits in nogood.items():
+            release = candidate if node == candidate.identifier else pins.get(node)
+            if release is None or not traits <= self._traits(release):
+                return False
+        return True
 
     def _add(
         self,
@@ -379,7 +385,7 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
         causes: Sequence[Cause],
         rejected: AbstractSet[Node],
         state: _State,
-    ) -> dict[Identifier, _Traits]:
+    ) -> _Nogood:
         """Return the nodes of pins whose requirements leave a node with rejected candidates only.
 
         They come with the meanings of these requirements.
@@ -396,12 +402,11 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
                     candidates = self._candidates(node, {node: iter(requirements)})
                     if all(candidate in rejected for candidate in candidates):
                         causes = fewer
-        blamed: dict[Identifier, _Traits] = {}
-        for cause in causes:
-            if cause.parent is not None:
-                known = blamed.get(cause.parent.identifier, frozenset())
-                blamed[cause.parent.identifier] = known | {cause.requirement.meaning}
-        return blamed
+        return _together(
+            {cause.parent.identifier: {cause.requirement.meaning}}
+            for cause in causes
+            if cause.parent is not None
+        )
 
     def _traits(self, release: Node) -> _Traits:
         """Return the traits of a release."""
@@ -430,8 +435,8 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
         """Remember a nogood, and count the conflict once."""
         excluded = dict(conflict.impossible)
         for node, traits in conflict.nogood.items():
-            first = next(trait for trait in self._traits(pins[node]) if trait in traits)
-            self._nogoods.setdefault((node, first), []).append(conflict)
+            trait = next(trait for trait in self._traits(pins[node]) if trait in traits)
+            self._nogoods.setdefault((node, trait), []).append(conflict)
             if len(conflict.nogood) == 1:
                 excluded[pins[node]] = conflict.causes
         for release, causes in excluded.items():
@@ -439,6 +444,15 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
         first, *others = [pins[node] for node in conflict.nogood]
         self._counted.update((conflict, other) for other in others)
         self._count(conflict, first)
+
+
+def _together(nogoods: Iterable[_Nogood]) -> _Nogood:
+    """Return one nogood that has all traits of some nogoods."""
+    nodes: dict[Identifier, _Traits] = {}
+    for nogood in nogoods:
+        for node, traits in nogood.items():
+            nodes[node] = nodes.get(node, frozenset()) | traits
+    return nodes
 
 
 def _limits(node: Identifier, state: _State) -> list[Cause]:

@@ -341,28 +341,45 @@ def _judge(
     loads = _load_findings(answer["loads"], libraries, has_device=devices > 0)
     if companion.has_parts and not answer["failures"]:
         loads = [("unknown" if kind == "fail" else kind, text) for kind, text in loads]
-    kinds = {kind for kind, _ in loads}
     texts = [f"{name}: {text}" for name, text in answer["failures"].items()]
     texts = [text for text in texts if not _NOT_NEEDED.search(text)]
     if answer["numpy"] and not texts:
         texts.append(answer["numpy"])
+    if texts or any(kind == "fail" for kind, _ in loads):
+        return _judge_failure(texts, loads, has_device=devices > 0)
+    return _judge_success(companion, answer, loads)
+
+
+def _judge_failure(
+    texts: Sequence[str], loads: Sequence[tuple[str, str]], *, has_device: bool
+) -> tuple[str, str]:
+    """Return the status and the evidence of failures of imports and of libraries.
+
+    Imports fail on a host that lacks something, whatever is installed; libraries do not.
+    """
     said = " ".join(texts)
-    if "fail" in kinds:
-        failed = [text for kind, text in loads if kind == "fail"]
-        texts += [text for text in failed if text.partition(": ")[2] not in said]
-        return "fail", first_texts(texts, shown=SHOWN)
-    if texts:
-        of_host = [_NO_DISPLAY, _NO_NETWORK, _BY_SETTING, *([] if devices else [_NO_GPU])]
-        lacks_library = "system" in kinds and _MISSING.search(said)
-        undecided = lacks_library or any(pattern.search(said) for pattern in of_host)
-        texts = [*[text for _, text in loads], *texts] if undecided else texts
-        return "unknown" if undecided else "fail", first_texts(texts, shown=SHOWN)
+    failed = [text for kind, text in loads if kind == "fail"]
+    if failed:
+        further = [text for text in failed if text.partition(": ")[2] not in said]
+        return "fail", first_texts([*texts, *further], shown=SHOWN)
+    of_host = [_NO_DISPLAY, _NO_NETWORK, _BY_SETTING, *([] if has_device else [_NO_GPU])]
+    lacks_library = any(kind == "system" for kind, _ in loads) and _MISSING.search(said)
+    if lacks_library or any(pattern.search(said) for pattern in of_host):
+        return "unknown", first_texts([*[text for _, text in loads], *texts], shown=SHOWN)
+    return "fail", first_texts(texts, shown=SHOWN)
+
+
+def _judge_success(
+    companion: Companion, answer: CompanionAnswer, loads: Sequence[tuple[str, str]]
+) -> tuple[str, str]:
+    """Return the status and the evidence of imports that succeeded."""
     loaded = sum(not words for words in answer["loads"].values())
     texts = [f"{companion.version}: {', '.join(companion.modules)}"]
     texts += [f"{loaded} libraries loaded"] if loaded else []
     if "setting" in answer:
         texts.append(f"set {answer['setting']}, because TensorFlow is not installed")
-    status = "unknown" if kinds & {"unknown", "system"} or "setting" in answer else "pass"
+    is_known = {kind for kind, _ in loads}.isdisjoint(("unknown", "system"))
+    status = "pass" if is_known and "setting" not in answer else "unknown"
     return status, first_texts([*texts, *[text for _, text in loads]])
 
 
