@@ -19,11 +19,11 @@ from processes import run_program
 from script_modules import load_script
 from tables import data_file, each
 
-browser = load_script("prove.browser")
+site = load_script("prove.site")
 
 PLATFORM = "linux-x86_64"
 FIELDS = ("framework", "gpus", "driver", "python", "platform")
-needs_browser = pytest.mark.skipif(not browser.CHROMIUM, reason="Debian's chromium is missing")
+needs_browser = pytest.mark.skipif(not site.CHROMIUM, reason="Debian's chromium is missing")
 
 # What the tests make of the tables: the whole takes a minute.
 NAMES = (
@@ -61,7 +61,7 @@ class Script:
         self._engine.eval((Path(pages.__file__).parent / "explorer.js").read_text())
 
     def evaluate(self, expression):
-        """Return the value of an expression, as `browser.Browser.evaluate` does."""
+        """Return the value of an expression, as a page of Playwright does."""
         return json.loads(self._engine.eval(f"JSON.stringify({expression})"))
 
 
@@ -77,13 +77,11 @@ def page(tables, tmp_path_factory):
     folder = tmp_path_factory.mktemp("explorer")
     file = folder / "explorer.html"
     file.write_text(pages.explorer_html(tables), encoding="utf-8")
-    with browser.Browser() as chromium:
-        chromium.url = file.as_uri()
-        chromium.look(width=1280, height=900)
-        chromium.open(chromium.url)
-        yield chromium
-        assert chromium.errors == []
-        assert chromium.requests == []
+    with site.chromium_page() as (page, wrong):
+        page.set_viewport_size({"width": 1280, "height": 900})
+        page.goto(file.as_uri())
+        yield page
+        assert not any(wrong.values()), wrong
 
 
 # ---- the tables ----------------------------------------------------------------------------------
@@ -286,50 +284,57 @@ def test_gpu_names_are_read_as_the_program_reads_them(script):
         assert capability == (known and f"{known[0]}.{known[1]}"), name
 
 
+def visit(page, fragment=""):
+    site.open_anew(page, page.url.partition("#")[0] + fragment)
+
+
 @needs_browser
 def test_a_choice_by_keyboard_a_link_and_the_back_button(page):
-    page.open(page.url)
-    page.press("Tab")  # the link to the answer
-    page.press("Tab")
-    page.type("gtx1080ti")
-    page.press("Tab")
-    page.type("580")
-    page.press("Enter")
-    title = page.text("#answer-title")
+    visit(page)
+    keyboard = page.keyboard
+    keyboard.press("Tab")  # the link to the answer
+    keyboard.press("Tab")
+    keyboard.insert_text("gtx1080ti")
+    keyboard.press("Tab")
+    keyboard.insert_text("580")
+    keyboard.press("Enter")
+    title = page.inner_text("#answer-title")
     expected = solver_answer("torch", ["gtx1080ti"], "580", "3.12", PLATFORM)
     assert title.startswith(f"torch {expected['version']}")
-    assert "gpuenv solve --framework torch --gpu gtx1080ti --driver 580" in page.text("#command")
+    assert "gpuenv solve --framework torch --gpu gtx1080ti --driver 580" in page.inner_text(
+        "#command"
+    )
     link = page.evaluate("location.href")
     assert link.endswith("#gpu=gtx1080ti&driver=580")
 
     page.evaluate("document.querySelector('[data-view=table]').focus()")
-    page.press("Enter")
+    keyboard.press("Enter")
     assert page.evaluate("location.hash").endswith("view=table")
-    assert "torch" in page.text("#table caption")
-    page.page.go_back()
-    assert page.text("#answer-title") == title
+    assert "torch" in page.inner_text("#table caption")
+    page.go_back()
+    assert page.inner_text("#answer-title") == title
 
-    page.open(link)
-    assert page.text("#answer-title") == title
+    site.open_anew(page, link)
+    assert page.inner_text("#answer-title") == title
     assert page.evaluate("document.getElementById('gpu').value") == "gtx1080ti"
 
 
 @needs_browser
 def test_the_search_for_a_wheel_and_the_way_to_it_from_the_table(page):
-    page.open(f"{page.url}#view=wheel")
+    visit(page, "#view=wheel")
     page.click("#wheel")
-    page.type("torch==2.4.1")
-    assert page.text("#wheel-answer h3").startswith("torch 2.4.1")
+    page.keyboard.insert_text("torch==2.4.1")
+    assert page.inner_text("#wheel-answer h3").startswith("torch 2.4.1")
     row = page.evaluate(
         "[...document.querySelectorAll('#wheel-answer tbody tr')].find((row) =>"
         " row.cells[0].innerText === '9.0').innerText"
     )
     assert "SASS" in row
     assert "525.60.13 or newer" in row
-    page.open(f"{page.url}#view=table&framework=vllm")
+    visit(page, "#view=table&framework=vllm")
     page.click("#table tbody a")
-    assert page.text("#wheel-answer h3").startswith("vllm ")
-    page.open(f"{page.url}#view=charts")
+    assert page.inner_text("#wheel-answer h3").startswith("vllm ")
+    visit(page, "#view=charts")
     assert page.evaluate("document.querySelectorAll('#charts svg[role=img]').length") >= 3
 
 
@@ -339,8 +344,8 @@ def test_the_search_for_a_wheel_and_the_way_to_it_from_the_table(page):
     data_file("tables/explorer.json")["wrong_inputs"],
 )
 def test_wrong_input_is_reported(page, fragment, text):
-    page.open(f"{page.url}#{fragment}")
-    assert text in page.text("#problem")
+    visit(page, f"#{fragment}")
+    assert text in page.inner_text("#problem")
 
 
 def test_without_jinja_the_command_says_what_to_install(tmp_path):

@@ -15,23 +15,24 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 import tomllib
 from argparse import Namespace
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlencode, urlsplit
 
-from playwright.sync_api import TimeoutError
+from playwright.sync_api import ConsoleMessage, Page, Request, TimeoutError, sync_playwright
 
 from common import ROOT, TOOLS
-from prove.browser import Browser
 
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 WIDTHS = (390, 768, 1280, 1600)
 LOOKS = ((390, True), (1280, False), (390, False), (1280, True))  # (width, dark)
 EXPLORER = "what-runs.html#gpu=GTX+1080+Ti&driver=580"
@@ -46,27 +47,66 @@ LINKS_AND_IDS = """[
   [...document.querySelectorAll("a[href]")].map((link) => link.href),
   [...document.querySelectorAll("[id]")].map((element) => element.id),
 ]"""
+OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 SEARCHES = tomllib.loads((ROOT / "tests/data/site_searches.toml").read_text(encoding="utf-8"))
 
 
-def look_at_pages(browser: Browser, site: Path) -> tuple[list[str], int, dict[str, list[Any]]]:
+@contextmanager
+def chromium_page() -> Iterator[tuple[Page, dict[str, list[str]]]]:
+    """Yield a page in a headless Chromium, and what went wrong in it so far.
+
+    That is the errors and warnings of its console, with exceptions that nothing caught, and the
+    URLs that it asked for and that are no file.
+    """
+    wrong: dict[str, list[str]] = {"console errors": [], "requests to the outside": []}
+
+    def note_message(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            wrong["console errors"].append(message.text)
+
+    def note_request(request: Request) -> None:
+        if not request.url.startswith(("file:", "data:", "blob:", "about:")):
+            wrong["requests to the outside"].append(request.url)
+
+    with sync_playwright() as playwright:
+        page = playwright.chromium.launch(executable_path=CHROMIUM).new_page()
+        page.on("console", note_message)
+        page.on("pageerror", lambda error: wrong["console errors"].append(str(error)))
+        page.on("request", note_request)
+        yield page, wrong
+
+
+def open_anew(page: Page, url: str) -> None:
+    """Open a page anew, also if only the fragment differs, and wait until it is loaded."""
+    page.goto("about:blank")
+    page.goto(url)
+
+
+def look_at_pages(page: Page, site: Path) -> tuple[list[str], int, dict[str, list[Any]]]:
     """Open every page. Return the pages, the number of links, and what is wrong."""
+    from axe_playwright_python.sync_playwright import Axe  # the tests do not need it
+
+    axe = Axe()
     wide, serious = [], []
     links: set[tuple[str, str]] = set()
     ids: dict[Path, set[str]] = {}
     names = sorted({*KINDS, *(str(file.relative_to(site)) for file in site.rglob("*.html"))})
     for number, name in enumerate(names):
         for width, dark in LOOKS if name in KINDS else LOOKS[number % 2 :][:1]:
-            browser.look(width=width, height=900, dark=dark)
-            browser.open(f"{site.as_uri()}/{name}")
-            place = f"{name} {width} {'dark' if dark else 'light'}"
-            found = [rule for rule in browser.violations() if rule[0] in ("serious", "critical")]
-            serious += [[place, *rule] for rule in found]
+            scheme = "dark" if dark else "light"
+            page.set_viewport_size({"width": width, "height": 900})
+            page.emulate_media(color_scheme=scheme)
+            open_anew(page, f"{site.as_uri()}/{name}")
+            for rule in axe.run(page, options={"preload": False}).response["violations"]:
+                if rule["impact"] in ("serious", "critical"):
+                    examples = [node["html"][:120] for node in rule["nodes"][:2]]
+                    serious.append([f"{name} {width} {scheme}", rule["id"], examples])
+        page.emulate_media(color_scheme="light")
         for width in WIDTHS:
-            browser.look(width=width, height=900)
-            if browser.overflow() > 0:
+            page.set_viewport_size({"width": width, "height": 900})
+            if page.evaluate(OVERFLOW) > 0:
                 wide.append([name, width])
-        urls, elements = browser.evaluate(LINKS_AND_IDS)
+        urls, elements = page.evaluate(LINKS_AND_IDS)
         links |= {(name, url) for url in urls if url.startswith("file:")}
         ids[site / name] = set(elements)
         print(f"{name}: {len(serious)} violations so far", flush=True)
@@ -84,31 +124,31 @@ def leads_somewhere(url: str, ids: Mapping[Path, set[str]]) -> bool:
     return fragment in ids[file] or "=" in fragment  # a choice of the explorer
 
 
-def wrong_results(browser: Browser, site: Path) -> list[str]:
+def wrong_results(page: Page, site: Path) -> list[str]:
     """Type texts into the search. Return those whose first results lack the page."""
     wrong = []
     for text, expected in SEARCHES.items():
-        browser.open(f"{site.as_uri()}/index.html")
-        browser.click("[data-md-component=search]")
-        browser.type(text)
+        open_anew(page, f"{site.as_uri()}/index.html")
+        page.click("[data-md-component=search]")
+        page.keyboard.insert_text(text)
         # Only the links of results have a query. They are in a shadow root.
         result = "a[href*='?h=']"
         with suppress(TimeoutError):
-            browser.page.wait_for_selector(result, state="attached", timeout=10_000)
-        first = [link.get_attribute("href") for link in browser.page.locator(result).all()[:3]]
+            page.wait_for_selector(result, state="attached", timeout=10_000)
+        first = [link.get_attribute("href") for link in page.locator(result).all()[:3]]
         if not any(expected in str(href) for href in first):
             wrong.append(f"{text}: {first}")
     return wrong
 
 
-def wrong_answers(browser: Browser, site: Path) -> list[str]:
+def wrong_answers(page: Page, site: Path) -> list[str]:
     """Ask the explorer the questions of real people. Return those whose answer is wrong."""
     wrong = []
     text = (ROOT / "tests/data/explorer_questions.toml").read_text(encoding="utf-8")
     for question in tomllib.loads(text)["question"]:
         fields = urlencode(question["fields"])
-        browser.open(f"{site.as_uri()}/what-runs.html#{fields}")
-        answer = browser.text("#answer")
+        open_anew(page, f"{site.as_uri()}/what-runs.html#{fields}")
+        answer = page.inner_text("#answer")
         if not all(text in answer for text in question["answer"]):
             wrong.append(f"{question['thread']}: {answer.partition(chr(10))[0]}")
     return wrong
@@ -121,23 +161,27 @@ ARGUMENTS = {
 
 def prove(arguments: Namespace) -> tuple[dict[str, Any], list[str]]:
     """Build the site and run all parts. Return the record and the faults."""
-    with tempfile.TemporaryDirectory() as temporary, Browser() as browser:
+    with tempfile.TemporaryDirectory() as temporary, chromium_page() as (page, noted):
         site = Path(temporary) / "site"
         command = ["unshare", "-rn", sys.executable, str(TOOLS), "docs", "site", "--to", str(site)]
         start = time.monotonic()
         subprocess.run(command, check=True)
         seconds = round(time.monotonic() - start, 1)
         files = [file for file in site.rglob("*") if file.is_file()]
-        pages, links, wrong = look_at_pages(browser, site)
-        browser.look(width=1280, height=900)
-        wrong["wrong results of the search"] = wrong_results(browser, site)
-        wrong["wrong answers of the explorer"] = wrong_answers(browser, site)
+        pages, links, wrong = look_at_pages(page, site)
+        page.set_viewport_size({"width": 1280, "height": 900})
+        wrong["wrong results of the search"] = wrong_results(page, site)
+        wrong["wrong answers of the explorer"] = wrong_answers(page, site)
         if arguments.pictures:
-            browser.open(f"{site.as_uri()}/{EXPLORER}")
-            browser.page.screenshot(path=arguments.pictures / "explorer.png")
-        wrong |= {"console errors": browser.errors, "requests to the outside": browser.requests}
+            open_anew(page, f"{site.as_uri()}/{EXPLORER}")
+            page.screenshot(path=arguments.pictures / "explorer.png")
+        wrong |= noted
         megabytes = round(sum(file.stat().st_size for file in files) / 1e6, 1)
         build = {"seconds": seconds, "megabytes": megabytes}
-        record = {"browser": browser.version, "build without a network": build, "links": links}
+        record = {
+            "browser": page.context.browser.version,
+            "build without a network": build,
+            "links": links,
+        }
     faults = [f"{what}: {one}" for what, several in wrong.items() for one in several]
     return {**record, "pages": pages, **wrong}, faults
