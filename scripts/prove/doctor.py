@@ -2,7 +2,7 @@
 
     python scripts/tools.py prove doctor [SET.json|SET.toml ...] [--record FILE]
 
-Without a set, it reads the situations: logs whose cause is known, made by programs here or quoted
+Without a set, it reads the situations: logs whose cause is known, printed by programs or quoted
 from public reports (tests/data/situations), or printed on a GPU (tests/data/device_failures).
 A set is a JSON list of rows: name (or id), log (or output), causes (or want: the answers that are
 right; none for the log of a program that runs) and decides ("no": the log does not show its cause,
