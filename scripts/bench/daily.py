@@ -12,15 +12,13 @@ must succeed, and gpuenv must need no more of them than uv.
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
-import time
 import tomllib
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from bench.pairs import MAX_SECONDS, Tools
+from bench.pairs import Tools, failures, run
 
 ROUNDS = 10
 WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
@@ -32,32 +30,28 @@ def prove(_arguments: Namespace) -> tuple[dict[str, Any], list[str]]:
     with tempfile.TemporaryDirectory() as folder:
         tools = Tools(Path(folder))
 
-        def run(project: str, text: str) -> float:
+        def seconds_of(project: str, text: str) -> float:
             (tools.folder / project).mkdir(exist_ok=True)
             path = f"{Path(tools.python).parent}:/usr/bin:/bin"
-            shell = tools.command(
-                ["bash", "-c", text], f"{project}-cache", PATH=path, UV_PYTHON=tools.python
+            command = ["bash", "-c", text]
+            variables = {"PATH": path, "UV_PYTHON": tools.python}
+            done = run(
+                tools.command(command, f"{project}-cache", **variables), tools.folder / project
             )
-            begin = time.monotonic()
-            done = subprocess.run(
-                shell.words, cwd=tools.folder / project, env=shell.environment,
-                capture_output=True, text=True, timeout=MAX_SECONDS, check=False,
-            )  # fmt: skip
-            if done.returncode:
-                faults.append(f"{text}: {done.stdout}{done.stderr}")
-            return round(time.monotonic() - begin, 2)
+            faults.extend(f"{text}: {failure}" for failure in failures(done))
+            return round(done.seconds, 2)
 
         steps = [
             {
                 **step,
-                "gpuenv_seconds": run("gpuenv", step["gpuenv"]),
-                "uv_seconds": round(sum(run("uv", text) for text in step["uv"]), 2),
+                "gpuenv_seconds": seconds_of("gpuenv", step["gpuenv"]),
+                "uv_seconds": round(sum(seconds_of("uv", text) for text in step["uv"]), 2),
             }
             for step in WORDS["session"]
         ]
         turns = [*WORDS["begin"], *WORDS["turns"] * ROUNDS]
         for text in turns:
-            run("both", text)
+            seconds_of("both", text)
     commands = {"gpuenv": len(steps), "uv": sum(len(step["uv"]) for step in steps)}
     if commands["gpuenv"] > commands["uv"]:
         faults.append(f"gpuenv needs more commands: {commands}")
