@@ -61,9 +61,20 @@ class Inputs:
         server.add("alpha", "2.0", ["beta>=1; os_name=='posix'"])
         server.add("beta", "1.5", padding=5000)
         server.add("gamma", "1!3.0.post1")
+        self.data_of_files = []
         for files in server.projects.values():
             for file in files:
                 (folder / "links" / file.filename).write_bytes(file.data)
+                self.data_of_files.append(file.data)
+        # The pages of the index, as JSON and as HTML.
+        self.types = {}
+        (folder / "pages").mkdir()
+        for server.style in ("html", "json"):
+            for name in server.projects:
+                kind, page = server.answer(f"/simple/{name}/")
+                path = folder / "pages" / f"{name}.{server.style}"
+                path.write_bytes(page)
+                self.types[path] = kind
         shutil.copytree(compat_data.data_folder(), self.data)
         self.flags = {
             "HOST": "--gpu H100 --driver 580.65.06 --python 3.12",
@@ -81,7 +92,6 @@ class Inputs:
         self.files = {
             name: [path for path in sorted(folder.glob(kind["files"])) if path.is_file()]
             for name, kind in DATA["kind"].items()
-            if "files" in kind
         }
 
     def gpuenv(self, line: str) -> CompletedProcess[str]:
@@ -107,25 +117,20 @@ class Inputs:
         self.work.mkdir()
         for good, content in self.good.items():
             good.write_bytes(content)
+        path = self.files[name][number % len(self.files[name])]
+        before, data = path.read_bytes(), changed_inside(path, kind.get("inside"), changes)
+        path.write_bytes(data)
+        if path in self.types:
+            self.server.raw = {f"/simple/{path.stem}/": (self.types[path], data)}
         begin = time.monotonic()
-        if name == "page":
-            project = ("alpha", "beta", "gamma")[number % 3]
-            self.server.style = ("json", "html")[number % 2]
-            kind_of_page, page = self.server._page(project, self.server.projects[project])
-            self.server.raw[f"/simple/{project}/"] = kind_of_page, changed(page, changes)
-            done = self.gpuenv(kind["run"])
-            self.server.raw.clear()
-            path, before, data = Path(), b"", b""
-        else:
-            path = self.files[name][number % len(self.files[name])]
-            before, data = path.read_bytes(), changed_inside(path, kind.get("inside"), changes)
-            path.write_bytes(data)
-            done = self.gpuenv(kind["run"])
-            path.write_bytes(before)
+        done = self.gpuenv(kind["run"])
+        seconds = time.monotonic() - begin
+        path.write_bytes(before)
+        self.server.raw = {}
         if done.returncode not in STATUSES or "Traceback" in done.stderr:
             yield f"exit status {done.returncode}: {done.stderr[-1000:]}"
-        if time.monotonic() - begin > SLOW:
-            yield f"{time.monotonic() - begin:.0f} seconds"
+        if seconds > SLOW:
+            yield f"{seconds:.0f} seconds"
         if name == "install":
             # These wheels are in the lock.
             is_other = data != before and path.name.startswith(("alpha-2", "beta"))
@@ -135,9 +140,10 @@ class Inputs:
         if done.returncode:
             return
         if "hashes" in kind:
-            files = [file.data for files in self.server.projects.values() for file in files]
-            known = {hashlib.sha256(content).hexdigest() for content in (*files, data)}
-            if not hashes_of(self.work / "pylock.toml") <= known:
+            known = {hashlib.sha256(file).hexdigest() for file in (*self.data_of_files, data)}
+            packages = tomllib.loads((self.work / "pylock.toml").read_text())["packages"]
+            wheels = [wheel for package in packages for wheel in package.get("wheels", ())]
+            if not {wheel["hashes"]["sha256"] for wheel in wheels} <= known:
                 yield "the lock has a hash of no file"
         if name == "lock":
             rows = [(row["name"], row["after"]) for row in json.loads(done.stdout)["add"]]
@@ -164,13 +170,6 @@ def changed_inside(path: Path, inner: str | None, changes: list[tuple[float, int
                 new.writestr(name, changed(content, changes) if name.endswith(inner) else content)
         file.seek(0)
         return file.read()
-
-
-def hashes_of(lock: Path) -> set[str]:
-    """Return the sha256 of each wheel of a lock."""
-    packages = tomllib.loads(lock.read_text())["packages"]
-    files = [file for package in packages for file in package.get("wheels", ())]
-    return {file["hashes"]["sha256"] for file in files}
 
 
 ARGUMENTS = {
