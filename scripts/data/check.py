@@ -18,6 +18,7 @@ from typing import Any
 
 from data.compile import DATA, compiled
 from gpuenv.compat import data as matrix
+from gpuenv.compat.architectures import show_code
 from gpuenv.compat.catalog import platform_of
 from gpuenv.compat.conda_records import Carriers, Record, describes
 from gpuenv.compat.data import CompatibilityData
@@ -123,7 +124,7 @@ def document_faults(builds: Sequence[Build]) -> Iterator[str]:
         if other is None or build.code.evidence == "scanned" or build.code.sass is None:
             continue
         if {*build.code.sass} != {*(other.code.sass or ())}:
-            documented, read = targets_text(build.code), targets_text(other.code)
+            documented, read = show_code(build.code), show_code(other.code)
             yield f"{described(build)} is documented with {documented}; {other.local} has {read}"
 
 
@@ -131,13 +132,6 @@ def described(build: Build) -> str:
     """Return a build as text."""
     variant = "" if "+" in build.local else f" ({build.variant})"
     return f"{build.name} {build.local}{variant} on {build.platform}"
-
-
-def targets_text(code: Code) -> str:
-    """Return targets as text: sm_80 sm_90 compute_90."""
-    names = [f"sm_{target}" for target in code.sass or ()]
-    names += [f"compute_{target}" for target in code.ptx or ()]
-    return " ".join(names) or "no targets"
 
 
 # ---- public lock files and recipes ---------------------------------------------------------------
@@ -194,9 +188,9 @@ def recipe_faults(data: CompatibilityData, compilers: Compilers) -> Iterator[str
                 yield f"{subject} differs from carriers.json, which has CUDA {code.made_by}"
             is_same = (code.sass, code.ptx) == (named.sass, named.ptx)
             if is_same == ("explained" in recipe):
-                has = "no row" if code.sass is None else targets_text(code)
+                has = "no row" if code.sass is None else show_code(code)
                 explained = " and explains it" if is_same else ""
-                yield f"{subject} names {targets_text(named)}{explained}, carriers.json has {has}"
+                yield f"{subject} names {show_code(named)}{explained}, carriers.json has {has}"
     for row in without_recipe:
         subject = f"{row.carrier} {row.versions} for CUDA {row.cuda}"
         yield f"{subject} is in carriers.json, and recipes.json has no build of it"

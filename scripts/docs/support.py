@@ -19,7 +19,7 @@ from common import ROOT
 from gpuenv.compat import data as matrix
 from gpuenv.compat import evaluate
 from gpuenv.errors import NoSolutionError
-from gpuenv.model import Gpu, Host, IndexOptions, Request, show_pair
+from gpuenv.model import Host, IndexOptions, Python, Request, show_pair
 
 # The oldest driver branch that runs builds for CUDA 12; older ones run those for CUDA 11.
 OLDEST = 525
@@ -91,23 +91,18 @@ Rows = Sequence[tuple[str, dict[int, Host]]]
 def hosts_of(name: str) -> dict[int, Host]:
     """Return a host with a GPU for each driver branch that supports it, from the oldest.
 
-    SystemExit if the data does not know the GPU.
+    InputError if the data does not know the GPU.
     """
-    capability = DATA.compute_capability(name)
-    if capability is None:
-        raise SystemExit(f"the data does not know {name}")
-    gpu = Gpu(name=name, compute_capability=capability)
-    platform = DATA.gpu_platform(gpu) or "linux-x86_64"
-    first, last = DATA.first_branches.get(capability), DATA.last_branches.get(capability)
-    oldest = max(first[0] if first else 0, OLDEST)
-    newest = last[0] if last else DATA.newest_branch()
+    base = Host(os="linux", machine="x86_64", python=Python(version=(3, 12)))
+    host = gpuenv.describe(base, gpus=[name], python="3.12", glibc="2.39")
+    capability = host.gpus[0].compute_capability
+    oldest, _ = DATA.first_branches.get(capability, (OLDEST, ""))
+    newest, _ = DATA.last_branches.get(capability, (DATA.newest_branch(), ""))
     return {
         # .999: a release of the branch that is newer than any floor in it.
-        branch: gpuenv.describe(
-            gpus=[name], driver=f"{branch}.999", python="3.12", platform=platform, glibc="2.39"
-        )
+        branch: gpuenv.describe(host, driver=f"{branch}.999")
         for branch in sorted(DATA.branches)
-        if oldest <= branch <= newest
+        if max(oldest, OLDEST) <= branch <= newest
     }
 
 
@@ -134,29 +129,13 @@ def companion_cell(name: str, host: Host) -> str:
     return "-"
 
 
-def column(cell: Callable[[str, Host], str], name: str, hosts: Sequence[Host]) -> list[str]:
-    """Return the cells of a package, for hosts from the oldest driver.
-
-    A newer driver runs all that an older one runs. So what is chosen for both the oldest and the
-    newest of some drivers is chosen for those between them, which are not solved.
-    """
-    oldest, newest = cell(name, hosts[0]), cell(name, hosts[-1])
-    if oldest == newest:
-        return [oldest] * len(hosts)
-    if len(hosts) == 2:
-        return [oldest, newest]
-    middle = len(hosts) // 2
-    older, newer = column(cell, name, hosts[: middle + 1]), column(cell, name, hosts[middle:])
-    return [*older, *newer[1:]]
-
-
 def table(cell: Callable[[str, Host], str], names: Sequence[str], rows: Rows) -> Iterator[str]:
     """Yield the lines of a table: drivers and GPUs with equal cells together, new drivers first."""
     yield f"| compute capability | driver | {' | '.join(names)} |"
     yield f"|---|---|{'---|' * len(names)}"
     groups: dict[tuple[str, str], list[str]] = {}
     for capability, hosts in rows:
-        columns = [column(cell, name, [*hosts.values()]) for name in names]
+        columns = [[cell(name, host) for host in hosts.values()] for name in names]
         cells = map(" | ".join, zip(*columns, strict=True))
         for text, same in groupby(zip(cells, hosts, strict=True), key=lambda row: row[0]):
             branches = [f"R{branch}" for _, branch in same]

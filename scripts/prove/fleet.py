@@ -90,16 +90,13 @@ def make_nodes(folder: Path) -> None:
 
 @contextmanager
 def running(folder: Path, commands: Sequence[str], **variables: str) -> Iterator[None]:
-    """Run daemons; NODE=NAME before a command is a variable. They end by their process ids."""
+    """Run daemons. They end by their process ids."""
     children = []
     with (folder / "daemons.log").open("wb") as log:
         try:
             for command in commands:
-                own, words = {}, command.split()
-                if words[0].startswith("NODE="):
-                    own = {"NODE": words.pop(0)[5:]}
-                env = {**os.environ, **variables, **own}
-                children.append(subprocess.Popen(words, env=env, stdout=log, stderr=log))
+                env = {**os.environ, **variables}
+                children.append(subprocess.Popen(command.split(), env=env, stdout=log, stderr=log))
                 time.sleep(1)
             time.sleep(5)
             yield
@@ -143,7 +140,7 @@ def dask(folder: Path) -> Iterator[dict[str, str]]:
     daemons = [f"{start}scheduler --host 127.0.0.1 --port {DASK_PORT} --no-dashboard"]
     for name in DASK_NODES:
         flags = "--no-nanny --nthreads 1 --no-dashboard"
-        daemons.append(f"NODE={name} {start}worker 127.0.0.1:{DASK_PORT} {flags} --name {name}")
+        daemons.append(f"env NODE={name} {start}worker 127.0.0.1:{DASK_PORT} {flags} --name {name}")
     with running(folder, daemons):
         yield {}
 

@@ -30,23 +30,20 @@ def build(dist: Distribution, dest: Path) -> Path:
     tag = "-".join(".".join(dict.fromkeys(part)) for part in zip(*tags, strict=True))
     name = re.sub(r"[-_.]+", "_", dist.metadata["Name"]).lower()
     path = dest / f"{name}-{dist.version}-{tag}.whl"
-    record, info = io.StringIO(), ""
+    record = io.StringIO()
     rows = csv.writer(record, lineterminator="\n")
     with zipfile.ZipFile(f"{path}.tmp", "w", strict_timestamps=False) as wheel:
-        for entry in dist.files or ():
-            file = entry.as_posix()
-            # Not those of a vendored distribution.
-            is_info = entry.parent.suffix == ".dist-info" and len(entry.parts) == 2
-            if is_info and entry.name == "RECORD":
+        # The hashes are those that the publisher wrote: verify compares with them.
+        for file, digest, size in csv.reader((dist.read_text("RECORD") or "").splitlines()):
+            folder, _, entry = file.rpartition("/")
+            # Not that of a vendored distribution.
+            is_info = folder.endswith(".dist-info") and "/" not in folder
+            if is_info and entry == "RECORD":
                 info = file
-            if file.startswith("..") or entry.suffix == ".pyc":
+            if file.startswith("..") or entry.endswith(".pyc") or (is_info and entry in LEFT_OUT):
                 continue
-            if is_info and entry.name in LEFT_OUT:
-                continue
-            wheel.write(os.fspath(entry.locate()), file)
-            # The hash that the publisher wrote: verify compares with it.
-            known = f"{entry.hash.mode}={entry.hash.value}" if entry.hash else ""
-            rows.writerow((file, known, "" if entry.size is None else entry.size))
+            wheel.write(dist.locate_file(file), file)
+            rows.writerow((file, digest, size))
         rows.writerow((info, "", ""))
         wheel.writestr(info, record.getvalue())
     os.replace(f"{path}.tmp", path)
@@ -57,5 +54,5 @@ def main(arguments: Namespace) -> None:
     """Make the wheels, and name them."""
     arguments.dest.mkdir(parents=True, exist_ok=True)
     for dist in distributions(path=[sysconfig.get_path("platlib")]):
-        if not arguments.names or dist.name in arguments.names:
+        if dist.files and dist.name in (arguments.names or [dist.name]):
             print(build(dist, arguments.dest), flush=True)
