@@ -59,7 +59,7 @@ class CorpusError(Exception):
 
 
 class Corpus:
-    """The cases, and the recorded results with the texts of the written files."""
+    """The cases, and the recorded results. In memory, a result has the texts of its files."""
 
     def __init__(self, folder: Path = CORPUS) -> None:
         self.folder = folder
@@ -67,24 +67,27 @@ class Corpus:
         self.cases: list[Case] = tables["case"]
         self.inputs: dict[str, str] = tables.get("inputs", {})
         self.results: dict[str, Result] = {}
-        self.texts: dict[str, str] = {}
 
     def load(self) -> None:
         """Read the recorded results."""
+        with lzma.open(self.folder / "files.json.xz", "rt", encoding="utf-8") as file:
+            texts = json.load(file)
         for line in (self.folder / "results.jsonl").read_text(encoding="utf-8").splitlines():
             result = json.loads(line)
-            self.results[result["name"]] = result
-        with lzma.open(self.folder / "files.json.xz", "rt", encoding="utf-8") as file:
-            self.texts = json.load(file)
+            files = {name: texts[digest] for name, digest in result["files"].items()}
+            self.results[result["name"]] = {**result, "files": files}
 
     def save(self) -> None:
-        """Write the results in the order of the cases, with the texts that they refer to."""
-        results = [self.results[case["name"]] for case in self.cases]
-        lines = [json.dumps(result, ensure_ascii=True) for result in results]
+        """Write the results in the order of the cases, and the texts of files by their sha256."""
+        lines, texts = [], {}
+        for result in (self.results[case["name"]] for case in self.cases):
+            digests = {}
+            for name, text in result["files"].items():
+                digests[name] = hashlib.sha256(text.encode()).hexdigest()
+                texts[digests[name]] = text
+            lines.append(json.dumps({**result, "files": digests}))
         (self.folder / "results.jsonl").write_text("\n".join([*lines, ""]), encoding="utf-8")
-        used = {digest for result in results for digest in result["files"].values()}
-        texts = {digest: self.texts[digest] for digest in sorted(used)}
-        data = json.dumps(texts, indent=0).encode()
+        data = json.dumps(texts, indent=0, sort_keys=True).encode()
         (self.folder / "files.json.xz").write_bytes(lzma.compress(data, preset=9))
 
     def chosen(self, only: str = "*", *, sampled: bool = False) -> list[Case]:
@@ -115,8 +118,7 @@ class Corpus:
             texts[path] = self.inputs[name]
         for path, reference in case.get("locks", {}).items():
             name, _, file = reference.rpartition(":")
-            text = self.texts[self.results[name]["files"][file]]
-            texts[path] = text.replace("<DIR>", str(folder))
+            texts[path] = self.results[name]["files"][file].replace("<DIR>", str(folder))
         if "edit" in case:
             path, old, new = case["edit"]
             if old not in texts[path]:
@@ -158,8 +160,8 @@ def use_made_up_index() -> tuple[str, str]:
     return urlsplit(url).netloc, urlsplit(files).netloc
 
 
-def run_case(case: Case, corpus: Corpus) -> tuple[Result, dict[str, str]]:
-    """Run one case, and return its result and the texts of the written files by their sha256."""
+def run_case(case: Case, corpus: Corpus) -> Result:
+    """Run one case, and return its result."""
     from gpuenv.__main__ import main as entry_point
 
     with tempfile.TemporaryDirectory(prefix="gpuenv-corpus-") as name:
@@ -175,13 +177,11 @@ def run_case(case: Case, corpus: Corpus) -> tuple[Result, dict[str, str]]:
             (work / path).write_bytes(text.encode())
         words = shlex.split(case["run"]) if isinstance(case["run"], str) else case["run"]
         done = forked.run(entry_point, ["gpuenv", *words], work, environment(folder))
-        texts, files = {}, {}
+        files = {}
         for path, content in written(work, inputs).items():
-            text = with_placeholders(content, folder)
+            files[path] = with_placeholders(content, folder)
             if "channel" in case:
-                text = URL_DIGEST.sub(r"\1<DIGEST>", text)
-            files[path] = hashlib.sha256(text.encode()).hexdigest()
-            texts[files[path]] = text
+                files[path] = URL_DIGEST.sub(r"\1<DIGEST>", files[path])
     result: Result = {"name": case["name"], "status": done.returncode}
     output = with_placeholders(done.stdout, folder)
     try:
@@ -192,7 +192,7 @@ def run_case(case: Case, corpus: Corpus) -> tuple[Result, dict[str, str]]:
         result["stdout"] = output.splitlines()
     result["stderr"] = with_placeholders(done.stderr, folder).splitlines()
     result["files"] = files
-    return result, texts
+    return result
 
 
 def with_placeholders(text: str, folder: Path) -> str:
@@ -236,12 +236,10 @@ def write_channel(folder: Path, names: Sequence[str]) -> None:
 # ---- commands ---------------------------------------------------------------------------------
 
 
-def differences(
-    recorded: Result, new: Result, texts: Mapping[str, str]
-) -> list[tuple[str, list[str]]]:
+def differences(recorded: Result, new: Result) -> list[tuple[str, list[str]]]:
     """Return what differs between two results of a case: (name, lines of a unified diff).
 
-    The name is status, stdout, stderr or that of a written file. `texts` has the written files.
+    The name is status, stdout, stderr or that of a written file.
     """
 
     def parts(result: Result) -> dict[str, str]:
@@ -251,7 +249,7 @@ def differences(
             output = "\n".join(result["stdout"])
         shown = {"status": str(result["status"]), "stdout": output}
         shown["stderr"] = "\n".join(result["stderr"])
-        return shown | {f"files/{name}": texts[digest] for name, digest in result["files"].items()}
+        return shown | {f"files/{name}": text for name, text in result["files"].items()}
 
     before, after = parts(recorded), parts(new)
     found = []
@@ -276,15 +274,13 @@ def record(corpus: Corpus, only: str, secret: Sequence[str]) -> int:
         corpus.load()
     machine = ("<PYTHON>", "<PREFIX>", tempfile.gettempdir() + "/gpuenv", platform.python_version())
     for case in corpus.chosen(only):
-        result, texts = run_case(case, corpus)
-        for text in (json.dumps(result), *texts.values()):
-            named = [word for word in (*secret, *machine) if word in text]
-            if named:
-                raise CorpusError(f"{case['name']}: the result names {', '.join(named)}")
+        result = run_case(case, corpus)
+        text = json.dumps(result)
+        if named := [word for word in (*secret, *machine) if word in text]:
+            raise CorpusError(f"{case['name']}: the result names {', '.join(named)}")
         if result["status"] < 0 or "Traceback (most recent call last):" in result["stderr"]:
             raise CorpusError(f"{case['name']} crashed:\n" + "\n".join(result["stderr"]))
         corpus.results[case["name"]] = result
-        corpus.texts.update(texts)
     corpus.save()
     print(f"{len(corpus.cases)} cases recorded")
     return 0
@@ -302,8 +298,7 @@ def replay(corpus: Corpus, only: str, *, sampled: bool) -> int:
         name = case["name"]
         if name not in corpus.results:
             raise CorpusError(f"{name} has no recorded result: `prove corpus record --only {name}`")
-        result, texts = run_case(case, corpus)
-        found = differences(corpus.results[name], result, {**corpus.texts, **texts})
+        found = differences(corpus.results[name], run_case(case, corpus))
         count, failed = count + len(found), failed + bool(found)
         for part, lines in found:
             print(f"DIFFERENT: {name} {part}", *lines, sep="\n    ", flush=True)
