@@ -28,9 +28,8 @@ from typing import Any
 from data import pytorch_builds
 from data.compile import DATA
 from data.rows import as_text
-from data.snapshot import write_index, write_pytorch
+from data.snapshot import write_pytorch
 from gpuenv.atomic_write import write_whole
-from gpuenv.index.snapshot import Snapshot
 
 LOCK = re.compile(
     r"(^|/)([^/]*\.lock|pylock[^/]*\.toml|[^/]*requirements[^/]*\.txt|[^/]*hash[^/]*\.(json|nix))$"
@@ -113,21 +112,6 @@ def merged(rows: list[dict[str, Any]], new: Iterable[tuple[str, str, str]]) -> l
     return [{**row, "sources": sorted(row["sources"])} for _, row in sorted(known.items())]
 
 
-def write_snapshot(folder: Path) -> None:
-    """Write the builds of the PyTorch index in the snapshot of a folder of the data."""
-    snapshot = Snapshot(str(folder / "snapshot"), "")
-    wheels, requires = {}, {}
-    for name in pytorch_builds.PACKAGES:
-        wheels[name] = [
-            wheel for wheel in reversed(snapshot.files(name)) if wheel.index == "default"
-        ]
-        for wheel in wheels[name]:
-            metadata = snapshot.metadata(wheel)
-            requires[wheel.sha256] = metadata.dependencies if metadata else ()
-    write_pytorch(folder, wheels, requires)
-    write_index(folder / "snapshot", snapshot.date)
-
-
 ARGUMENTS = {
     "paths": {"nargs": "+", "type": Path, "metavar": "PATH"},
     "--name": {"default": "", "help": "the project (default: the name of the folder)"},
@@ -152,7 +136,7 @@ def main(options: Namespace) -> int:
         print(f"contradiction: {error}", file=sys.stderr)
         return 1
     write_whole(str(options.folder / "pytorch_index.json"), as_text(content).encode())
-    write_snapshot(options.folder)
+    write_pytorch(options.folder)
     total = len(content["wheels"])
     print(f"{total - before} new of {total} files")
     return 0

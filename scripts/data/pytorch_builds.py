@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from data.index import serves
 from gpuenv.compat.catalog import platform_of
+from gpuenv.index.snapshot import Snapshot
 from gpuenv.model import Requirement, Wheel
 from gpuenv.requirements.target import version_key, wheel_tags
 from gpuenv.requirements.versions import parse_requirement
@@ -43,15 +43,12 @@ def pins(folder: Path) -> set[Requirement]:
     return {parse_requirement(text) for row in read(folder)["pins"] for text in row["requires"]}
 
 
-def packages(
-    folder: Path, default: Mapping[str, list[Wheel]], requires: Mapping[str | None, Needs]
-) -> dict[str, Package]:
+def packages(folder: Path, snapshot: Snapshot) -> dict[str, Package]:
     """Return ({version: its sources}, wheels, what they require) of each package.
 
     Args:
         folder: the data.
-        default: the wheels of the default index.
-        requires: what they require, by sha256.
+        snapshot: has the wheels of the default index.
     """
     content = read(folder)
     pinned = {row["version"]: row["requires"] for row in content["pins"]}
@@ -63,6 +60,8 @@ def packages(
     }
     found: dict[str, Package] = {}
     for name in PACKAGES:
+        default = [wheel for wheel in snapshot.files(name) if wheel.index == "default"]
+        default.sort(key=lambda wheel: wheel.filename)
         builds = {wheel.version for wheel in found["torch"][1]} if found else set()
         wheels: list[Wheel] = []
         needs: dict[str | None, Needs] = {}
@@ -74,12 +73,13 @@ def packages(
             platform = platform_of(filename)
             if distribution != name or not variant:
                 continue
-            same = [wheel for wheel in default.get(name, []) if wheel.version == public]
+            same = [wheel for wheel in default if wheel.version == public]
             if not same or not serves(wheel_tags(filename)):
                 continue
             # The wheel of the default index for the same platform, if there is one.
             like = next((w for w in same if platform_of(w.filename) == platform), same[0])
-            stated = requires[like.sha256]
+            metadata = snapshot.metadata(like)
+            stated = metadata.dependencies if metadata else ()
             if name != "torch":
                 required = companion_needs(stated, variant, builds)
             elif platform == "win-amd64" or (public, variant, platform) in defaults:

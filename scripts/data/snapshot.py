@@ -34,6 +34,7 @@ from gpuenv.atomic_write import write_whole
 from gpuenv.compat.catalog import platform_of
 from gpuenv.errors import UnusableFileError
 from gpuenv.index.protocol import Metadata
+from gpuenv.index.snapshot import Snapshot
 from gpuenv.model import Requirement, Wheel
 from gpuenv.requirements.target import version_key, wheel_tags
 
@@ -211,21 +212,6 @@ def write_packages(folder: Path, texts: Mapping[str, str]) -> None:
         write_whole(str(folder / f"{name}.json"), text.encode())
 
 
-def write_pytorch(data: Path, default: Mapping[str, list[Wheel]], requires: Requires) -> None:
-    """Write the builds of the PyTorch index.
-
-    Args:
-        data: the folder of the data.
-        default: the wheels of the default index.
-        requires: what they require.
-    """
-    texts = {}
-    for name, (sources, wheels, needs) in pytorch_builds.packages(data, default, requires).items():
-        head = {"name": name, "index": pytorch_builds.INDEX, "sources": sources}
-        texts[name] = package_text(head, wheels, needs)
-    write_packages(data / "snapshot" / "pytorch", texts)
-
-
 def write_index(folder: Path, date: str) -> None:
     """Write index.json of the snapshot in a folder."""
     digest = hashlib.sha256()
@@ -241,6 +227,17 @@ def write_index(folder: Path, date: str) -> None:
     write_whole(str(folder / "index.json"), (json.dumps(index, indent=1) + "\n").encode())
 
 
+def write_pytorch(data: Path) -> None:
+    """Write the builds of the PyTorch index into the snapshot of a folder of the data."""
+    folder = data / "snapshot"
+    snapshot, texts = Snapshot(str(folder), ""), {}
+    for name, (sources, wheels, needs) in pytorch_builds.packages(data, snapshot).items():
+        head = {"name": name, "index": pytorch_builds.INDEX, "sources": sources}
+        texts[name] = package_text(head, wheels, needs)
+    write_packages(folder / "pytorch", texts)
+    write_index(folder, snapshot.date)
+
+
 ARGUMENTS = {
     "--folder": {"type": Path, "default": DATA},
     "--date": {"help": "the snapshot's date (default: today)"},
@@ -252,10 +249,10 @@ def main(options: Namespace) -> int:
     index = DefaultIndex()
     walk = Walk(index, read_scope(options.folder), pytorch_builds.pins(options.folder))
     walk.run()
-    kept = {name: walk.files(name) for name in sorted(walk.pages)}
     texts = {}
     with ThreadPoolExecutor(THREADS) as pool:
-        for name, wheels in kept.items():
+        for name in sorted(walk.pages):
+            wheels = walk.files(name)
             sizes = pool.map(index.reader.size, wheels)
             complete = [
                 wheel.replace(size=size, requires_python=walk.pythons[wheel.sha256])
@@ -268,6 +265,6 @@ def main(options: Namespace) -> int:
                 say(f"no wheel of {name} serves a supported target")
     snapshot = options.folder / "snapshot"
     write_packages(snapshot / "default", texts)
-    write_pytorch(options.folder, kept, walk.requires)
     write_index(snapshot, options.date or datetime.now(UTC).date().isoformat())
+    write_pytorch(options.folder)
     return 0
