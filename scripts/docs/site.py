@@ -20,7 +20,7 @@ from pathlib import Path
 import tomli_w
 
 import gpuenv
-from common import ROOT
+from common import GPUENV, ROOT, own_code
 from docs.agents import first_sentence
 from docs.man_page import arguments_of
 from gpuenv.cli import all_commands, command_parser, load_command
@@ -91,8 +91,8 @@ def main(arguments: Namespace) -> int:
     """Write what the generator reads, and run it. The old content of the folder is removed."""
     shutil.rmtree(SOURCES, ignore_errors=True)
     copy_pages()
-    matrix = [sys.executable, "-m", "gpuenv", "matrix", "html", "-o", str(DOCS / EXPLORER)]
-    subprocess.run(matrix, check=True)
+    explorer = [*GPUENV, "matrix", "html", "-o", str(DOCS / EXPLORER)]
+    subprocess.run(explorer, env=own_code(), check=True)
     config = tomllib.loads((ROOT / "docs" / "zensical.toml").read_text())
     sections = {title: part for entry in config["project"]["nav"] for title, part in entry.items()}
     sections["Reference"] += [write_commands(), *write_api()]

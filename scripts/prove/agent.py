@@ -20,8 +20,6 @@ Exit status: 0 if no repository is stuck.
 
 from __future__ import annotations
 
-import os
-import sys
 import tempfile
 import time
 import tomllib
@@ -33,14 +31,12 @@ from typing import Any
 import anyio
 from mcp import Client, StdioServerParameters
 
-from common import ROOT
+from common import GPUENV, ROOT, own_code
 
 REPOSITORIES = ROOT / "scripts" / "agent_repositories.toml"
 MOST_EDITS = 5
 SERVER = StdioServerParameters(
-    command=sys.executable,
-    args=["-m", "gpuenv", "mcp", "--allow-writes"],
-    env={**os.environ, "PYTHONPATH": str(ROOT / "resolver")},
+    command=GPUENV[0], args=[*GPUENV[1:], "mcp", "--allow-writes"], env=own_code()
 )
 Row = dict[str, Any]
 
