@@ -11,6 +11,7 @@ not name.
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import tempfile
 import tomllib
@@ -30,7 +31,23 @@ from gpuenv.resolve.conda import solvers
 from small_wheels import contents
 
 USERS = tomllib.loads((ROOT / "tests/data/conda_users.toml").read_text("utf-8"))["environment"]
-HOST = conda_prefixes.HOST.split()
+# The steps: their commands, and variables that hold from then on. Those of conda itself need one.
+STEPS = {
+    "install": (["gpuenv install --backend conda {written} {asked} {flags}"], {}),
+    "sync": (["gpuenv sync {explicit} {flags}"], {}),
+    "repair": (
+        ["gpuenv solve --repair {target} {written} {host}", "gpuenv sync {lock} {flags}"], {},
+    ),
+    "rollback": (["gpuenv rollback --target {target}"], {}),
+    "doctor": (
+        ["doctor --prefix {target} --fix gpuenv"],
+        {"CONDA_OVERRIDE_CUDA": "12.8", "CONDA_OVERRIDE_CUDA_ARCH": "9.0"},
+    ),
+    "strict": (
+        ["install --yes --prefix {target} cuda-version=13.0"],
+        {"CONDA_PLUGINS_GPUENV_VERIFY": "strict"},
+    ),
+}  # fmt: skip
 Case = dict[str, Any]
 
 
@@ -114,41 +131,36 @@ def try_steps(
     conda: conda_stand_in.Conda | None,
 ) -> dict[str, tuple[int, list[str]]]:  # fmt: skip
     """Make an environment and change it. Return (exit status, losses) of each step."""
-    target = str(folder / case.get("path", "prefix"))
+    place = folder / case.get("path", "prefix")
     variables = make(case, folder, rows, settings)
-    lock, explicit = str(folder / "lock"), folder / "explicit"
-    conda_prefixes.make_lock(explicit, case.get("lock", ["openssl 3.5.0"]), rows)
+    conda_prefixes.make_lock(folder / "explicit", case.get("lock", ["openssl 3.5.0"]), rows)
     asked = case.get("install", ["libcudnn"])
-    flags = ["--target", target, "--no-verify", *HOST]
-    written = ["--channel", channel, "-o", lock]
-    steps = {
-        "install": [["gpuenv", "install", "--backend", "conda", *written, *asked, *flags]],
-        "sync": [["gpuenv", "sync", str(explicit), *flags]],
-        "repair": [
-            ["gpuenv", "solve", "--repair", target, *written, *HOST],
-            ["gpuenv", "sync", lock, *flags],
-        ],
-        "rollback": [["gpuenv", "rollback", "--target", target]],
+    target, lock, explicit = map(shlex.quote, (str(place), f"{folder}/lock", f"{folder}/explicit"))
+    fields = {
+        "target": target,
+        "lock": lock,
+        "explicit": explicit,
+        "asked": shlex.join(asked),
+        "host": conda_prefixes.HOST,
+        "written": f"--channel {channel} -o {lock}",
+        "flags": f"--target {target} --no-verify {conda_prefixes.HOST}",
     }
-    if conda is not None:
-        steps["doctor"] = [["doctor", "--prefix", target, "--fix", "gpuenv"]]
-        steps["strict"] = [["install", "--yes", "--prefix", target, "cuda-version=13.0"]]
     answers: dict[str, tuple[int, list[str]]] = {}
     previous = None
-    for step, commands in steps.items():
-        if step == "doctor":
-            variables |= {"CONDA_OVERRIDE_CUDA": "12.8", "CONDA_OVERRIDE_CUDA_ARCH": "9.0"}
-        elif step == "strict":
-            variables["CONDA_PLUGINS_GPUENV_VERIFY"] = "strict"
-        before = State(Path(target), variables)
-        for words in commands:
+    for step, (commands, more) in STEPS.items():
+        if conda is None and step in ("doctor", "strict"):
+            continue
+        variables |= more
+        before = State(place, variables)
+        for command in commands:
+            words = shlex.split(command.format(**fields))
             if conda is None:
                 done = run_gpuenv(*words[1:], **variables)
             else:
                 done = conda.run(words, typed="y\n", status=None, **variables)
             if done.returncode:
                 break
-        status, after = done.returncode, State(Path(target), variables)
+        status, after = done.returncode, State(place, variables)
         if step == "strict" and status == 0:
             losses = []  # the check refuses nothing: what changed is the work of conda
         elif step == "rollback" and status == 0:
