@@ -11,7 +11,6 @@ imported each time. tests/test_source_builds.py has the failures, and kills of a
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,8 +22,10 @@ from typing import Any
 
 from common import ROOT
 from index_server import IndexServer, packed
+from processes import run_program
 
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
+LIMIT = 1800  # seconds of an installation with its build
 KINDS = ROOT / "tests" / "data" / "source_kinds.toml"
 # What each installer does, and the import of the module from the environment that it makes.
 INSTALLERS = {
@@ -59,12 +60,9 @@ def build(files: Mapping[str, str], folder: Path) -> dict[str, Any]:
         row: dict[str, Any] = {}
         begin = time.monotonic()
         for name, script in INSTALLERS.items():
-            done = subprocess.run(
-                ["sh", "-ec", f"{script}\n{name}/bin/python -c '{IMPORT}'"], cwd=folder,
-                env=variables, capture_output=True, text=True, check=False,
-            )  # fmt: skip
-            output = (done.stdout + done.stderr)[-2000:]
-            row[name] = output if done.returncode else "imported"
+            command = ["sh", "-ec", f"{script}\n{name}/bin/python -c '{IMPORT}'"]
+            done = run_program(command, LIMIT, status=None, cwd=folder, env=variables)
+            row[name] = done.output[-2000:] if done.returncode else "imported"
         return {**row, "seconds": round(time.monotonic() - begin, 1)}
 
 

@@ -74,9 +74,10 @@ class Place:
             for part in ("resolver", "matrix_data"):
                 shutil.copytree(ROOT / part, self.code / part)
         self.shown = {parts: "PARTS", str(prefix): "ENVIRONMENT", folder: "/home/user"}
-        self.variables = dict(program.get("variables", {}))
-        for name, value in self.variables.items():
-            self.variables[name] = value.replace("WORK", str(self.work)).replace("PARTS", parts)
+        self.variables = {
+            name: value.replace("WORK", str(self.work)).replace("PARTS", parts)
+            for name, value in program.get("variables", {}).items()
+        }
         # The file of the program has the name that a user's has: it is in the traceback.
         files = {**program.get("files", {}), "train.py": program.get("run", "")}
         files["bin/gpuenv"] = f'#!/bin/sh\nexec {" ".join(GPUENV)} "$@"\n'
@@ -85,11 +86,15 @@ class Place:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         (self.work / "bin/gpuenv").chmod(0o755)
-        names = {"PYTHON": str(self.python), "PARTS": parts, "CODE": str(self.code)}
         self.site = str(next(self.python.parent.parent.glob("lib/python*/site-packages")))
-        names["SITE"] = self.site
-        names["PATH"] = f"{self.work}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}"
-        self.run(["sh", "-exc", prepare], check=True, **own_code(**names))
+        variables = own_code(
+            PYTHON=str(self.python),
+            PARTS=parts,
+            CODE=str(self.code),
+            SITE=self.site,
+            PATH=f"{self.work}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        )
+        self.run(["sh", "-exc", prepare], check=True, **variables)
 
     def run(
         self, command: list[str], *, check: bool = False, **variables: str

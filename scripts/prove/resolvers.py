@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
 import sys
 import tempfile
 import tomllib
@@ -25,6 +24,7 @@ from packaging.utils import canonicalize_name
 from uv import find_uv_bin
 
 from index_server import IndexServer
+from processes import run_program
 from test_resolution import CASES, FOLDER, packages_at
 from universe import rows, serve
 
@@ -77,7 +77,7 @@ def pins_of_pip(case: Case, server: IndexServer, folder: Path) -> Pins:
         arguments += ["--only-binary", name]
     arguments += ["--pre"] if case.get("pre") else []
     command = [sys.executable, "-W", "ignore", "-m", "pip", *arguments, "--report", str(report)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
+    if run_program(command, status=None).returncode:
         return None
     packages = [row["metadata"] for row in json.loads(report.read_text())["install"]]
     return {canonicalize_name(row["name"]): row["version"] for row in packages}
@@ -96,8 +96,7 @@ def pins_of_uv(case: Case, server: IndexServer, folder: Path) -> Pins:
     for name in case.get("no_build", ()):
         arguments += ["--only-binary", name]
     arguments += ["--prerelease", "allow" if case.get("pre") else "if-necessary-or-explicit"]
-    command = [find_uv_bin(), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_program([find_uv_bin(), *arguments], status=None)
     if done.returncode:
         return None
     packages = tomllib.loads(done.stdout).get("packages", ())
