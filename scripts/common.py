@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -51,15 +50,10 @@ def run_check(program: ModuleType, arguments: Namespace) -> int:
     }
     if arguments.record and arguments.record.exists():
         record = {**json.loads(arguments.record.read_text(encoding="utf-8")), **record}
-    write_record(record, arguments.record)
+    text = json.dumps(record, indent=1, ensure_ascii=False)
+    print(text, flush=True)
+    if arguments.record:
+        arguments.record.write_text(f"{text}\n", encoding="utf-8")
     for fault in faults:
         print(f"FAULT: {fault}", file=sys.stderr)
     return int(bool(faults))
-
-
-def write_record(record: Mapping[str, object], file: str | Path | None) -> None:
-    """Print a record as JSON, and write it to a file if one is named."""
-    text = json.dumps(record, indent=1, ensure_ascii=False)
-    print(text, flush=True)
-    if file:
-        Path(file).write_text(f"{text}\n", encoding="utf-8")
