@@ -11,8 +11,7 @@ cudnn_calls: finds misuse of cuDNN handles in cuDNN's log of calls.
 origin: says whether a log is from this machine.
 host_facts: turns detection, packages, compatibility rules and variables into facts.
 check_facts: turns the checks of `gpuenv verify` and the probe tests into facts.
-facts: looks up the facts of one diagnosis by kind.
-case_versions: compares the GPUs, drivers, CUDA versions and releases that a case names.
+facts: looks up the facts of one diagnosis by kind, and the GPUs, drivers and releases they name.
 rules, library_rules: what follows from facts; the rules that are rows are in rules.toml.
 judge: makes the diagnosis: what the host rules out, and what is best shown.
 advice: what the facts add to a fix.

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 
 from ..compat.architectures import sass_runs
 from ..compat.data import load
-from .case_versions import first_after_cudnn, gpu_capabilities
+from ..compat.evaluate import built_with
+from ..requirements.versions import version_key
 from .catalog import (
     Advice,
     Owner,
@@ -25,9 +26,8 @@ from .catalog import (
     toolkit_driver,
 )
 from .facts import Case
-from .model import Finding
+from .model import Capability, Finding, version_tuple
 from .rules import broken_release
-from .status_codes import version_tuple
 
 # Packages that load cuDNN, the one whose releases most often differ from the others' first.
 _USERS = ("ctranslate2", "onnxruntime-gpu", "tensorflow", "torch")
@@ -47,7 +47,6 @@ _NOT_FOUND = re.compile(
     r"\(from versions: (none|[\w.+ ,]+)(\)?)"
 )
 _Advice = Callable[[Case], Iterator[str]]
-Capability = tuple[int, ...]  # (8, 6)
 
 
 def advice(case: Case, cause: str) -> tuple[str, ...]:
@@ -60,7 +59,7 @@ def advice(case: Case, cause: str) -> tuple[str, ...]:
 
 def advice_row(case: Case, finding: Finding) -> Advice | None:
     """Return what the data says about the fix of a finding, or None."""
-    gpus = [capability for capability, _gpu in gpu_capabilities(case)]
+    gpus = [capability for capability, _gpu in case.gpu_capabilities()]
     shown = (*finding.facts, *case.of_kind("gpu"))
     text = " " + " ".join(fact.text for fact in shown).lower()
     messages = {fact.value for fact in finding.facts}
@@ -131,7 +130,7 @@ def _users_of_cudnn(case: Case, *, is_other_installed: bool = False) -> Iterator
         if not library.startswith("libcudnn") or not major.isdigit():
             continue
         for older in (int(major), int(major) - 1)[: 1 + is_other_installed]:
-            releases = [(name, first_after_cudnn(name, older)) for name in _USERS]
+            releases = [(name, _first_after_cudnn(name, older)) for name in _USERS]
             later = ", ".join(f"`{name}>={first}`" for name, first in releases if first)
             if later:
                 yield (
@@ -140,6 +139,21 @@ def _users_of_cudnn(case: Case, *, is_other_installed: bool = False) -> Iterator
                 )
                 return
         return
+
+
+@cache  # a call takes 6 ms
+def _first_after_cudnn(distribution: str, major: int) -> str:
+    """Return the first release that loads the cuDNN after a major version; "" is unknown."""
+    data, platform = load(), "linux-x86_64"
+    releases = {release.version for release in data.releases(distribution, platform)}
+    releases |= {*data.known_versions(distribution, platform)}
+    loads = False
+    for release in sorted(releases, key=version_key):
+        cudnn = built_with(distribution, release, platform, data)[1]
+        loads = loads or cudnn == (major,)
+        if loads and cudnn == (major + 1,):
+            return release
+    return ""
 
 
 def _alternatives(words: Sequence[str]) -> str:
@@ -151,11 +165,9 @@ def _broken_release(case: Case) -> Iterator[str]:
     """Say that a release uses no GPU whatever is installed, and which one to use."""
     package = broken_release(case)
     if package is not None:
-        release = broken_releases()[package.subject, package.value]
-        yield (
-            f"{release.distribution} {release.version} is known to be broken: {release.reason}. "
-            f"Use {release.distribution} {release.instead}."
-        )
+        name, version = package.subject, package.value
+        reason, instead = broken_releases()[name, version]
+        yield f"{name} {version} is known to be broken: {reason}. Use {name} {instead}."
 
 
 def _installed_toolkit(case: Case) -> Iterator[str]:
@@ -186,8 +198,7 @@ def _compiler_of_extension(case: Case) -> Iterator[str]:
         return
     major = compiler.value.partition(".")[0]
     other_build = f", or use a build of torch for CUDA {major}"
-    capability = _capability(case)
-    if capability and version_tuple(_first_cuda_for(capability)) > version_tuple(compiler.value):
+    if version_tuple(_first_cuda_for(_capability(case))) > compiler.version:
         other_build = ""
     yield (
         "An extension is compiled with the CUDA of torch's build: set CUDA_HOME to a toolkit of "
@@ -219,7 +230,7 @@ def _driver_of_build(case: Case) -> Iterator[str]:
     if supported is not None:
         yield f"The driver supports CUDA up to {supported.value}."
     for build in case.of_kind("cuda-built"):
-        cuda = version_tuple(build.value)
+        cuda = build.version
         floor = load().driver_floor((cuda[0], 0), "linux") if cuda else None
         if floor:
             yield f"A build for CUDA {build.value} needs driver {floor[0]} or newer."
@@ -255,54 +266,19 @@ def _compat(case: Case) -> Iterator[str]:
 
 
 def _code_for_new(case: Case) -> Iterator[str]:
-    """Say which CUDA release is the first with code for the GPU, and what else may lack it."""
-    return _missing_code(case, _unknown_to_compiler, _unknown_to_build)
+    """Say which CUDA release is the first with code for the GPU, and what else may lack it.
 
-
-def _code_for_old(case: Case) -> Iterator[str]:
-    """Say which CUDA release is the first without code for the GPU, and what else may lack it."""
-    return _missing_code(case, _dropped_by_compiler, _dropped_by_build)
-
-
-def _missing_code(
-    case: Case,
-    of_compiler: Callable[[Capability], Iterator[str]],
-    of_build: Callable[[Capability], Iterator[str]],
-) -> Iterator[str]:
-    """Say what the compiler that refuses a GPU lacks, or else what the build lacks."""
-    refused = _refused_capability(case)
-    if refused is not None:
-        yield from of_compiler(refused)
-        return
-    capability = _capability(case)
-    if capability:
-        yield from of_build(capability)
-    yield from _other_binaries(case)
-
-
-def _unknown_to_build(capability: Capability) -> Iterator[str]:
-    """Say which CUDA release is the first with code for a GPU."""
-    cuda, name = _first_cuda_for(capability), _dotted(capability)
-    if cuda:
-        yield f"A GPU of compute capability {name} needs a build for CUDA {cuda} or newer."
-
-
-def _dropped_by_build(capability: Capability) -> Iterator[str]:
-    """Say which CUDA release is the first without code for a GPU."""
-    cuda, name = _first_cuda_without(capability), _dotted(capability)
-    if cuda:
-        yield f"Builds for CUDA {cuda} or newer have no code for compute capability {name}."
-
-
-def _refused_capability(case: Case) -> Capability | None:
-    """Return the compute capability that a compiler refuses, or None."""
+    If a compiler refuses the GPU, say which compiler knows it, and what an older one can do.
+    """
     refused = case.about("capability", "compiler")
-    return version_tuple(refused[0].value) if refused else None
-
-
-def _unknown_to_compiler(capability: Capability) -> Iterator[str]:
-    """Say which compiler is the first that knows an architecture, and what an older one can do."""
+    capability = refused[0].version if refused else _capability(case)
     cuda = _first_cuda_for(capability)
+    if not refused:
+        if cuda:
+            name = _dotted(capability)
+            yield f"A GPU of compute capability {name} needs a build for CUDA {cuda} or newer."
+        yield from _other_binaries(case)
+        return
     if cuda:
         yield f"The compiler of CUDA {cuda} is the first that knows sm_{_target(capability)}."
     first_of_major = f"{capability[0]}0"
@@ -318,25 +294,37 @@ def _unknown_to_compiler(capability: Capability) -> Iterator[str]:
         )
 
 
-def _dropped_by_compiler(capability: Capability) -> Iterator[str]:
-    """Say which compiler is the first that dropped an architecture, and what helps."""
+def _code_for_old(case: Case) -> Iterator[str]:
+    """Say which CUDA release is the first without code for the GPU, and what else may lack it.
+
+    If a compiler refuses the GPU, say what helps.
+    """
+    refused = case.about("capability", "compiler")
+    capability = refused[0].version if refused else _capability(case)
     cuda, target = _first_cuda_without(capability), _target(capability)
-    if cuda:
+    if cuda and refused:
         yield (
             f"CUDA {cuda} and newer do not compile for sm_{target}. If the machine has a newer "
             f"GPU, remove {target} from the flags (-gencode, CMAKE_CUDA_ARCHITECTURES, "
             "TORCH_CUDA_ARCH_LIST); else use an older CUDA."
         )
+    elif cuda:
+        name = _dotted(capability)
+        yield f"Builds for CUDA {cuda} or newer have no code for compute capability {name}."
+    if not refused:
+        yield from _other_binaries(case)
 
 
 def _first_cuda_for(capability: Capability) -> str:
     """Return the first CUDA release that compiles for a GPU, or ""."""
-    return next((_dotted(cuda) for cuda, _first, last in compilers() if last >= capability), "")
+    known = compilers() if capability else ()
+    return next((_dotted(cuda) for cuda, _first, last in known if last >= capability), "")
 
 
 def _first_cuda_without(capability: Capability) -> str:
     """Return the first CUDA release that does not compile for an older GPU any more, or ""."""
-    return next((_dotted(cuda) for cuda, first, _last in compilers() if first > capability), "")
+    known = compilers() if capability else ()
+    return next((_dotted(cuda) for cuda, first, _last in known if first > capability), "")
 
 
 def _target(capability: Capability) -> str:
@@ -344,16 +332,16 @@ def _target(capability: Capability) -> str:
     return "".join(map(str, capability))
 
 
-def _capability(case: Case) -> Capability | None:
-    """Return the compute capability of the GPU that the facts name first, or None."""
+def _capability(case: Case) -> Capability:
+    """Return the compute capability of the GPU that the facts name first; () for none."""
     for fact in case.of_kind("capability"):
         if fact.subject != "compiler":
-            return version_tuple(fact.value)
+            return fact.version
     for fact in case.of_kind("gpu"):
         capability = load().compute_capability(fact.value)
         if capability is not None:
             return capability
-    return None
+    return ()
 
 
 def _shared_name(case: Case) -> Iterator[str]:

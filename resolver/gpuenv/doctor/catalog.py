@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from ..compat.data import data_folder, gpu_key, load
-from ..model import Value, show_pair
+from ..model import Value, parse_pair, show_pair
 from ..serialize import read_toml
-from .model import Fact
-from .status_codes import cuda_version, cudnn_version, version_tuple
+from .model import Capability, Fact, version_tuple
 
-_TERM = re.compile("%[a-z]+%")
+_TERM = re.compile("%([a-z]+)%")
 # DLLs of CUDA and cuDNN: cudart64_80, cudart64_110, cudart64_12, nvrtc64_112_0, cudnn64_9.
 _DLL = re.compile(r"(\w+?)64_(\d{1,3})(?:_\d)?\.dll")
 _NEWEST_MAJOR = 20  # a greater number in the name of a DLL is a major and a minor version
 _FIRST_WITHOUT_SUFFIX = 13  # the first CUDA whose packages have no suffix
-_MESSAGES = ("doctor", "messages")
 
 Row = dict[str, Any]  # of a TOML file
 # A CUDA release, and the lowest and the highest compute capability that it compiles for.
-Compiler = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+Compiler = tuple[tuple[int, ...], Capability, Capability]
+_Kind = TypeVar("_Kind", bound=Value)
 
 
 class Cause(Value):
@@ -90,20 +91,6 @@ class Owner(Value):
     last: str = ""
 
 
-class BrokenRelease(Value):
-    """A release that uses no GPU, although its package has CUDA code.
-
-    Attributes:
-        reason: why it uses none.
-        instead: the release to use.
-    """
-
-    distribution: str
-    version: str
-    reason: str
-    instead: str
-
-
 class Message(Value):
     """The general form of a message, and the facts that it states.
 
@@ -129,33 +116,25 @@ def _compile(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.IGNORECASE)
 
 
-@cache
-def causes() -> Mapping[str, Cause]:
-    """Return the causes by id, in the order of the file.
-
-    Raises:
-        DataError: the file cannot be read.
-    """
-    by_id = {}
-    for row in _read("doctor", "causes.toml")["cause"]:
-        by_id[row["id"]] = Cause(**_with_tuples(row))
-    return by_id
-
-
-class Condition(Value):
+class Condition(Value, array_like=True):
     """The facts that one condition of a rule means. "" stands for any text."""
 
-    kinds: tuple[str, ...]
+    kind: str  # or several, separated by "|"
     subject: str = ""
     value: str = ""
     origin: str = ""
+
+    @property
+    def kinds(self) -> list[str]:
+        """Return the kinds of the facts; none stands for all."""
+        return self.kind.split("|") if self.kind else []
 
     def meets(self, fact: Fact) -> bool:
         """Return whether a fact of one of the kinds meets the condition."""
         if self.origin and fact.from_log is not (self.origin == "log"):
             return False
         pairs = ((self.subject, fact.subject), (self.value, fact.value))
-        return all(not form or _exact(form).fullmatch(text) for form, text in pairs)
+        return all(not form or re.fullmatch(form, text) for form, text in pairs)
 
 
 class Rule(Value):
@@ -165,74 +144,90 @@ class Rule(Value):
     confidence: str
     when: tuple[Condition, ...] = ()
     unless: tuple[Condition, ...] = ()
-    of: str = ""
-
-    def is_of(self, fact: Fact) -> bool:
-        """Return whether a fact is one of those that a cap is about."""
-        return not self.of or _exact(self.of).fullmatch(fact.value) is not None
+    of: str = ".*"
 
 
-@cache
-def _exact(form: str) -> re.Pattern[str]:
-    return re.compile(form)
+class Advice(Value):
+    """What a finding means for the fix of its cause: a row [[advice]] of releases.toml."""
+
+    causes: tuple[str, ...]
+    says: str
+    source: str
+    messages: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    framework: str = ""
+    below: str = ""
+    least: str = ""
+    title: str = ""
+    alone: bool = False
 
 
-@cache
-def rules() -> tuple[Rule, ...]:
-    """Return the rules that are rows.
-
-    Raises:
-        DataError: the file cannot be read.
-    """
-    return tuple(map(_rule, _read("doctor", "rules.toml")["rule"]))
-
-
-@cache
-def caps() -> tuple[Rule, ...]:
-    """Return the rows that limit how sure a finding of a log alone is."""
-    return tuple(map(_rule, _read("doctor", "rules.toml")["cap"]))
-
-
-def _rule(row: Row) -> Rule:
-    return Rule(
-        cause=row["cause"],
-        confidence=row["confidence"],
-        when=tuple(map(_condition, row.get("when", ()))),
-        unless=tuple(map(_condition, row.get("unless", ()))),
-        of=row.get("of", ""),
-    )
-
-
-def _condition(row: Sequence[str]) -> Condition:
-    kinds, *rest = row
-    return Condition(
-        kinds=tuple(kinds.split("|")) if kinds else (),
-        **dict(zip(("subject", "value", "origin"), rest, strict=False)),
-    )
+# ---- files: InputError if one cannot be read ----------------------------------------------------
 
 
 @cache
+def _file(*path: str) -> Row:
+    """Return the content of a file of matrix_data."""
+    return read_toml(os.path.join(data_folder(), *path))
+
+
+def _rows(kind: type[_Kind], file: str, table: str) -> tuple[_Kind, ...]:
+    """Return the rows of a table of a file of matrix_data/doctor as values."""
+    return tuple(msgspec.convert(row, kind) for row in _file("doctor", file)[table])
+
+
+def _releases(table: str) -> list[Row]:
+    rows: list[Row] = _file("doctor", "releases.toml")[table]
+    return rows
+
+
+@cache
+def causes() -> Mapping[str, Cause]:
+    """Return the causes by id, in the order of the file."""
+    return {cause.id: cause for cause in _rows(Cause, "causes.toml", "cause")}
+
+
+@cache
+def rules(table: str = "rule") -> tuple[Rule, ...]:
+    """Return the rules that are rows, or the rows "cap", which limit how sure a finding is."""
+    return _rows(Rule, "rules.toml", table)
+
+
 def areas() -> Mapping[str, Area]:
-    """Return the areas by id, in the order in which they are looked for.
+    """Return the areas by id, in the order in which they are looked for."""
+    return {area.id: area for area in _rows(Area, "causes.toml", "area")}
 
-    Raises:
-        DataError: the file cannot be read.
-    """
-    return {row["id"]: Area(**row) for row in _read("doctor", "causes.toml")["area"]}
+
+def fact_rows() -> Row:
+    """Return facts.toml, whose head describes it."""
+    return _file("doctor", "facts.toml")
+
+
+@cache
+def tests() -> Mapping[str, Test]:
+    """Return the tests by id, in the order in which they are proposed."""
+    return {test.id: test for test in _rows(Test, "facts.toml", "test")}
+
+
+def tests_for(failure: str) -> tuple[str, ...]:
+    """Return the tests that are proposed for a failure without a cause: cudnn, or other."""
+    return tuple(test.id for test in tests().values() if failure in test.proposed)
+
+
+@cache
+def advice_rows() -> tuple[Advice, ...]:
+    """Return the rows [[advice]]; of those that apply to a finding, the first one counts."""
+    return _rows(Advice, "releases.toml", "advice")
 
 
 @cache
 def messages() -> tuple[Message, ...]:
-    """Return the messages, file by file.
-
-    Raises:
-        DataError: a file cannot be read.
-    """
+    """Return the messages, file by file."""
     terms: dict[str, str] = {}
     rows: list[Row] = []
-    for name in sorted(os.listdir(os.path.join(data_folder(), *_MESSAGES))):
+    for name in sorted(os.listdir(os.path.join(data_folder(), "doctor", "messages"))):
         if name.endswith(".toml"):
-            table = _read(*_MESSAGES, name)
+            table = _file("doctor", "messages", name)
             terms |= table.get("terms", {})
             rows += table.get("message", [])
     return tuple(_message(row, terms) for row in rows)
@@ -242,25 +237,13 @@ def _message(row: Row, terms: Mapping[str, str]) -> Message:
     pattern = row["pattern"]
     if isinstance(pattern, list):
         pattern = "|".join(pattern)
-    facts = []
-    for kind, subject, *value in row["facts"]:
+    changed = {
+        "needles": tuple(needle.encode() for needle in row["needles"]),
+        "pattern": _TERM.sub(lambda term: terms[term[1]], pattern),
         # What a message says of a cause carries the name of the message.
-        facts.append((kind, subject, value[0] if value else row["name"]))
-    return Message(
-        name=row["name"],
-        needles=tuple(needle.encode() for needle in row["needles"]),
-        pattern=_with_terms(pattern, terms),
-        facts=tuple(facts),
-        lines=row.get("lines", 0),
-        every=row.get("every", False),
-        numbers=row.get("numbers", False),
-        once=row.get("once", False),
-    )
-
-
-def _with_terms(pattern: str, terms: Mapping[str, str]) -> str:
-    """Return a pattern in which each %name% is replaced by the term of that name."""
-    return _TERM.sub(lambda term: terms[term[0].strip("%")], pattern)
+        "facts": tuple((*fact, row["name"])[:3] for fact in row["facts"]),
+    }
+    return Message(**{**row, **changed})
 
 
 # ---- facts of a message -------------------------------------------------------------------------
@@ -275,17 +258,37 @@ def fill(template: str, match: re.Match[str]) -> str:
     "{1}" is the first group, and "{1|cudnn}" is the group in the form "cudnn". A group that does
     not have its form gives "".
     """
-    if "{" not in template:
-        return template
 
     def value(field: re.Match[str]) -> str:
         text = (match[int(field[1])] or "").strip()
-        form = field[2]
-        if not text or form is None:
-            return text
-        return _FORMS[form](text)
+        return _FORMS[field[2]](text) if text and field[2] else text
 
     return _FIELD.sub(value, template)
+
+
+def _cudnn_version(text: str) -> str:
+    """Return a cuDNN version with dots, or "" for any other text.
+
+    Known forms (cudnn_version.h): "9.1.0", "(8, 3, 2)", and the number of cudnnGetVersion: "7605",
+    "8907", "90100".
+    """
+    parts = [part for part in re.sub("[() ]", "", text).replace(",", ".").split(".") if part]
+    if not parts or not all(re.fullmatch("[0-9]{1,6}", part) for part in parts):
+        return ""
+    if len(parts) > 1:
+        return ".".join(str(int(part)) for part in parts[:3])
+    number = int(parts[0])
+    if number < 1000:
+        return ""
+    major = 10000 if number >= 90000 else 1000
+    return f"{number // major}.{number % major // 100}.{number % 100}"
+
+
+def _cuda_version(text: str) -> str:
+    """Return the version of cudaDriverGetVersion's number: "12040" -> "12.4"; "" for other text."""
+    if not (text.isascii() and text.isdigit()):
+        return ""
+    return f"{int(text) // 1000}.{int(text) % 1000 // 10}"
 
 
 def _file_name(text: str) -> str:
@@ -318,7 +321,7 @@ def _dotted_capabilities(text: str) -> str:
 def cuda_of_driver(release: str) -> str:
     """Return the CUDA version that a driver supports: "470.199.02" -> "11.4"; "" if unknown."""
     major = version_tuple(release)[0]
-    for row in _releases()["driver"]:
+    for row in _releases("driver"):
         if major < int(row["before"]):
             return str(row["cuda"])
     cuda = load().driver_cuda(f"{major}.0")
@@ -332,18 +335,14 @@ def _hexadecimal(text: str) -> str:
 
 def _architecture(text: str) -> str:
     """Return the first compute capability of an architecture: "Pascal" -> "6.0"."""
-    return _architectures()[text.lower()]
-
-
-@cache
-def _architectures() -> Mapping[str, str]:
-    return {row["name"].lower(): row["capability"] for row in _releases()["architecture"]}
+    rows = _releases("architecture")
+    return str(next(row["capability"] for row in rows if row["name"].lower() == text.lower()))
 
 
 _FORMS: dict[str, Callable[[str], str]] = {
     "lower": str.lower,
-    "cudnn": cudnn_version,
-    "cuda": cuda_version,
+    "cudnn": _cudnn_version,
+    "cuda": _cuda_version,
     "driver": cuda_of_driver,
     "name": _file_name,
     "distribution": _distribution,
@@ -352,46 +351,49 @@ _FORMS: dict[str, Callable[[str], str]] = {
     "hexadecimal": _hexadecimal,
     "capability": _capabilities,
     "dotted": _dotted_capabilities,
-    "capabilities": _capabilities,
 }
-
-
-@cache
-def broken_releases() -> Mapping[tuple[str, str], BrokenRelease]:
-    """Return the releases that are known to use no GPU, by distribution and version.
-
-    Raises:
-        DataError: the file cannot be read.
-    """
-    releases = {}
-    for row in _read("libraries.toml")["bad"]:
-        for name in row["distributions"] if row.get("with_gpu") else ():
-            releases[name, row["versions"]] = BrokenRelease(
-                distribution=name,
-                version=row["versions"],
-                reason=row["text"],
-                instead=row["instead"],
-            )
-    return releases
 
 
 # ---- releases and GPUs --------------------------------------------------------------------------
 
 
-@cache
-def compilers() -> tuple[Compiler, ...]:
+def broken_releases() -> Mapping[tuple[str, str], tuple[str, str]]:
+    """Return the releases that use no GPU, although their packages have CUDA code.
+
+    Returns:
+        (distribution, version) -> (why it uses none, the release to use)
+    """
+    return {
+        (name, row["versions"]): (row["text"], row["instead"])
+        for row in _file("libraries.toml")["bad"]
+        for name in row["distributions"]
+        if row.get("with_gpu")
+    }
+
+
+def compilers() -> list[Compiler]:
     """Return the CUDA releases in order, with the compute capabilities they compile for."""
-    old = _releases()["compiler"]
-    rows = [_compiler(row["cuda"], row["first"], row["last"]) for row in old]
-    for row in _toolkits()["compiler"]:
+    limits = [(row["cuda"], row["first"], row["last"]) for row in _releases("compiler")]
+    for row in _file("toolkits.toml")["compiler"]:
         # Without targets for one architecture alone, such as 90a.
         targets = [target for target in row["targets"] if target.isdigit()]
-        rows.append(_compiler(row["cuda"], _dotted(targets[0]), _dotted(targets[-1])))
-    return tuple(sorted(rows))
+        limits.append((row["cuda"], _dotted(targets[0]), _dotted(targets[-1])))
+    return sorted(
+        (version_tuple(cuda), version_tuple(lowest), version_tuple(highest))
+        for cuda, lowest, highest in limits
+    )
 
 
-def _compiler(cuda: str, lowest: str, highest: str) -> Compiler:
-    return version_tuple(cuda), version_tuple(lowest), version_tuple(highest)
+def compiled_capabilities(cuda: tuple[int, ...]) -> tuple[Capability, Capability] | None:
+    """Return the lowest and the highest capability that a CUDA release compiles for, or None.
+
+    A major version alone stands for its last release.
+    """
+    newest = None
+    for since, lowest, highest in compilers():
+        if cuda >= since[: len(cuda)]:
+            newest = lowest, highest
+    return newest
 
 
 def _dotted(target: str) -> str:
@@ -399,44 +401,12 @@ def _dotted(target: str) -> str:
     return f"{target[:-1]}.{target[-1]}"
 
 
-def newest_capabilities(framework: str) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Return the highest compute capabilities that the builds of a framework have SASS for.
-
-    Returns:
-        (release, capability) pairs: the highest compute capability of releases before that one.
-    """
-    rows = _releases()["newest"]
-    return [
-        (version_tuple(row["before"]), version_tuple(row["capability"]))
-        for row in rows
-        if row["framework"] == framework
-    ]
-
-
-class Advice(Value):
-    """What a finding means for the fix of its cause: a row [[advice]] of releases.toml."""
-
-    causes: tuple[str, ...]
-    says: str
-    source: str
-    messages: tuple[str, ...] = ()
-    words: tuple[str, ...] = ()
-    framework: str = ""
-    below: str = ""
-    least: str = ""
-    title: str = ""
-    alone: bool = False
-
-
-@cache
-def advice_rows() -> tuple[Advice, ...]:
-    """Return the rows [[advice]]; of those that apply to a finding, the first one counts."""
-    return tuple(Advice(**_with_tuples(row)) for row in _releases()["advice"])
-
-
-def _with_tuples(row: Row) -> Row:
-    lists = {name: tuple(value) for name, value in row.items() if isinstance(value, list)}
-    return {**row, **lists}
+def newest_capability(framework: str, version: tuple[int, ...]) -> Capability | None:
+    """Return the highest capability that the builds of a release have SASS for; None is unknown."""
+    for row in _releases("newest"):
+        if row["framework"] == framework and version < version_tuple(row["before"]):
+            return version_tuple(row["capability"])
+    return None
 
 
 def linux_name(file_name: str) -> str:
@@ -448,109 +418,57 @@ def linux_name(file_name: str) -> str:
     if match is None:
         return file_name
     name, version = match.groups()
-    if int(version) > _NEWEST_MAJOR:
-        version = f"{version[:-1]}.{version[-1]}"
-    return f"lib{name}.so.{version}"
+    return f"lib{name}.so.{_dotted(version) if int(version) > _NEWEST_MAJOR else version}"
 
 
 def library_owner(file_name: str) -> Owner | None:
     """Return what a library of CUDA belongs to by its file name, or None: "libcufft.so.11"."""
     name, _, version = linux_name(file_name).partition(".so.")
-    row = _owners().get(name)
-    if row is None:
-        return None
-    cuda = tuple(row["cuda"].get(version.partition(".")[0], ()))
-    if not cuda:
-        return None
-    packages = tuple(_package_for(row, major) for major in cuda)
-    return Owner(cuda=cuda, packages=packages, last=row.get("last", ""))
-
-
-def _package_for(row: Row, cuda: str) -> str:
-    """Return the package for a CUDA major version; from 13 on, most have no suffix."""
-    name: str = row["package"]
-    if int(cuda) < _FIRST_WITHOUT_SUFFIX or row.get("suffix"):
-        return f"{name}-cu{cuda}"
-    return name
-
-
-@cache
-def _owners() -> Mapping[str, Row]:
-    return {name: row for row in _releases()["owner"] for name in row["files"]}
+    for row in _releases("owner"):
+        cuda = row["cuda"].get(version.partition(".")[0])
+        if name in row["files"] and cuda:
+            packages = []
+            for major in cuda:
+                has_suffix = int(major) < _FIRST_WITHOUT_SUFFIX or row.get("suffix")
+                packages.append(f"{row['package']}-cu{major}" if has_suffix else row["package"])
+            return Owner(cuda=tuple(cuda), packages=tuple(packages), last=row.get("last", ""))
+    return None
 
 
 def cuda_of_ptx(version: str) -> str:
     """Return the first CUDA release that writes a version of PTX, or "": "8.5" -> "12.5"."""
-    for row in _toolkits()["compiler"]:
-        if row["ptx"] == version:
-            return str(row["cuda"])
-    return ""
+    rows = _file("toolkits.toml")["compiler"]
+    return next((row["cuda"] for row in rows if row["ptx"] == version), "")
 
 
 def toolkit_driver(cuda: str) -> str:
     """Return the driver that the first toolkit of a CUDA release brought; "" if unknown."""
-    for row in _toolkits()["toolkit"]:
-        if row["version"].startswith(f"{cuda}."):
-            return str(row["driver_linux"])
-    return ""
+    rows = _file("toolkits.toml")["toolkit"]
+    return next((row["driver_linux"] for row in rows if row["version"].startswith(f"{cuda}.")), "")
+
+
+def _shared_name(name: str) -> Row | None:
+    rows = _releases("shared_name")
+    return next((row for row in rows if gpu_key(row["name"]) == gpu_key(name)), None)
 
 
 def gpus_of_shared_name(name: str) -> tuple[str, ...]:
     """Return the GPUs that share a name, or () for a name of one GPU."""
-    row = _shared_names().get(gpu_key(name))
+    row = _shared_name(name)
     return tuple(row["gpus"]) if row else ()
 
 
-def highest_capability_of(name: str) -> tuple[int, int] | None:
-    """Return the compute capability of a GPU; of GPUs that share a name, the highest."""
-    row = _shared_names().get(gpu_key(name))
+def highest_capability(name: str) -> tuple[int, int] | None:
+    """Return the compute capability of a GPU; of GPUs that share a name, the highest.
+
+    That of a GPU which gpus.toml does not list is the one of its series.
+    """
+    row = _shared_name(name)
     if row is None:
-        return load().compute_capability(name)
-    major, minor = version_tuple(row["capability"])
-    return major, minor
-
-
-def capability_of_series(name: str) -> tuple[int, int] | None:
-    """Return the compute capability of an unlisted GPU by the number of its series, or None."""
-    plain = gpu_key(name)
-    for row in _releases()["series"]:
-        if re.fullmatch(row["pattern"], plain):
-            major, minor = version_tuple(row["capability"])
-            return major, minor
-    return None
-
-
-@cache
-def _shared_names() -> Mapping[str, Row]:
-    return {gpu_key(row["name"]): row for row in _releases()["shared_name"]}
-
-
-@cache
-def _toolkits() -> Row:
-    return _read("toolkits.toml")
-
-
-@cache
-def fact_rows() -> Row:
-    """Return facts.toml, whose head describes it."""
-    return _read("doctor", "facts.toml")
-
-
-@cache
-def tests() -> Mapping[str, Test]:
-    """Return the tests by id, in the order in which they are proposed."""
-    return {row["id"]: Test(**_with_tuples(row)) for row in fact_rows()["test"]}
-
-
-def tests_for(failure: str) -> tuple[str, ...]:
-    """Return the tests that are proposed for a failure without a cause: cudnn, or other."""
-    return tuple(test.id for test in tests().values() if failure in test.proposed)
-
-
-@cache
-def _releases() -> Row:
-    return _read("doctor", "releases.toml")
-
-
-def _read(*path: str) -> Row:
-    return read_toml(os.path.join(data_folder(), *path))
+        known = load().compute_capability(name)
+        if known is not None:
+            return known
+        plain = gpu_key(name)
+        series = _releases("series")
+        row = next((row for row in series if re.fullmatch(row["pattern"], plain)), None)
+    return parse_pair(row["capability"]) if row else None

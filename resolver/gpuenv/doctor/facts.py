@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from ..model import Value
-from .catalog import tests
-from .model import Fact
-from .status_codes import version_tuple
+from .catalog import cuda_of_driver, highest_capability, tests
+from .model import Fact, version_tuple
 
 _TEST_ORDER = {"fail": 0, "pass": 1, "unknown": 2}  # a failure on one device outweighs any pass
 # Kinds of facts that show NVIDIA's driver or one of its GPUs.
 NVIDIA_KINDS = ("driver", "driver-cuda", "gpu", "smi-memory", "xid")
+# Since CUDA 11.0, a driver supports the later minor versions of its own major version.
+MINOR_VERSION_COMPATIBILITY = (11, 0)
 LEAST_FREE_BYTES = 600 << 20  # with less free memory, cuDNN's first allocations may fail
 # CUDA libraries: a failure to load one of these is a fault. TensorRT and others are optional.
 _CUDA_LIBRARY = re.compile(r"(?:lib)?(?:cu(?!rl|ps|nit)|nv(?!infer|onnx)|nccl)")
@@ -97,9 +98,12 @@ def is_nearly_full(free: int, total: int) -> bool:
 class Case:
     """All facts of one diagnosis: `log` and `host` hold them by origin."""
 
-    def __init__(self, log: Iterable[Fact], host: Iterable[Fact]) -> None:
+    def __init__(self, log: Iterable[Fact], host: Iterable[Fact] = ()) -> None:
         observed = tuple(host)
-        worst = _worst_results(observed)  # of each test, the other results do not count
+        results = [fact for fact in observed if fact.kind == "test"]
+        results.sort(key=lambda fact: _TEST_ORDER[fact.value])
+        # Of each test, the first of its worst results counts, which is set last here.
+        worst = {fact.subject: fact for fact in reversed(results)}
         self.log = tuple(log)
         self.host = tuple(
             fact for fact in observed if fact.kind != "test" or worst[fact.subject] is fact
@@ -107,7 +111,6 @@ class Case:
         self._by_kind: dict[str, list[Fact]] = {}
         for fact in (*self.host, *self.log):
             self._by_kind.setdefault(fact.kind, []).append(fact)
-        self._tests = worst
 
     def of_kind(self, *kinds: str) -> list[Fact]:
         """Return all facts of the kinds; for each kind, the host's first."""
@@ -132,7 +135,7 @@ class Case:
 
     def stated(self, cause: str, *messages: str) -> list[Fact]:
         """Return what messages say of a cause: of all messages, or of those with these names."""
-        facts = [fact for kind in _STATED for fact in self.about(kind, cause)]
+        facts = [fact for fact in self.of_kind(*_STATED) if fact.subject == cause]
         return [fact for fact in facts if not messages or fact.value in messages]
 
     def symptoms(self, *names: str) -> list[Fact]:
@@ -142,26 +145,20 @@ class Case:
     def newest(self, kind: str, subject: str = "") -> Fact | None:
         """Return the fact of a kind with the highest version, or None."""
         facts = [fact for fact in self.of_kind(kind) if subject in ("", fact.subject)]
-        return max(facts, key=lambda fact: version_tuple(fact.value), default=None)
+        return max(facts, key=lambda fact: fact.version, default=None)
 
     def passed(self, test: str) -> Fact | None:
         """Return the host's fact that a test passed, or None."""
-        return self._result(test, "pass")
+        return self.first("test", value="pass", subject=test)
 
     def failed(self, test: str) -> Fact | None:
         """Return the host's fact that a test failed, or None."""
-        return self._result(test, "fail")
+        return self.first("test", value="fail", subject=test)
 
-    def _result(self, test: str, status: str) -> Fact | None:
-        result = self._tests.get(test)
-        if result is None or result.value != status:
-            return None
-        return result
-
-    def untested(self, names: Iterable[str]) -> tuple[str, ...]:
+    def untested(self, names: Collection[str]) -> tuple[str, ...]:
         """Return those of the tests that neither passed nor failed, in their order."""
-        open_tests = {name for name in names if not (self.passed(name) or self.failed(name))}
-        return tuple(name for name in tests() if name in open_tests)
+        settled = [fact.subject for fact in self.of_kind("test") if fact.value != "unknown"]
+        return tuple(name for name in tests() if name in names and name not in settled)
 
     def faults(self) -> list[Fact]:
         """Return the facts which show that something failed, whatever the cause."""
@@ -171,23 +168,38 @@ class Case:
 
     def memory(self) -> list[Memory]:
         """Return the memory at the time of the failure (from the log), or else of the host now."""
-        return _memory_of_log(self.log) or _memory_of_host(self.host)
+        return _memory(self.log) or _memory(self.host)
+
+    def newest_driver(self, *, of_log: bool = False) -> tuple[tuple[int, ...], Fact] | None:
+        """Return the highest CUDA version that a driver supports, and its fact."""
+        facts = self.of_kind("driver-cuda", "driver")
+        drivers = {driver_cuda(fact): fact for fact in facts if fact.from_log or not of_log}
+        drivers.pop((), None)
+        return (max(drivers), drivers[max(drivers)]) if drivers else None
+
+    def gpu_capabilities(self) -> Iterator[tuple[tuple[int, int], Fact]]:
+        """Yield the compute capabilities that facts state, then those of GPUs known by name."""
+        for fact in self.of_kind("capability"):
+            version = fact.version
+            if len(version) > 1:
+                yield (version[0], version[1]), fact
+        for fact in self.of_kind("gpu"):
+            capability = highest_capability(fact.value)
+            if capability:
+                yield capability, fact
+
+    def newest_releases(self) -> dict[str, Fact]:
+        """Return the newest release of each framework that the facts name."""
+        newest: dict[str, Fact] = {}
+        for fact in self.of_kind("version"):
+            if fact.version > newest.setdefault(fact.subject, fact).version:
+                newest[fact.subject] = fact
+        return newest
 
 
-def _worst_results(host: Iterable[Fact]) -> dict[str, Fact]:
-    """Return for each test its worst result: a failure, else a pass, else unknown."""
-    worst: dict[str, Fact] = {}
-    for fact in host:
-        if fact.kind != "test":
-            continue
-        known = worst.get(fact.subject)
-        if known is None or _test_order(fact) < _test_order(known):
-            worst[fact.subject] = fact
-    return worst
-
-
-def _test_order(fact: Fact) -> int:
-    return _TEST_ORDER.get(fact.value, len(_TEST_ORDER))
+def driver_cuda(fact: Fact) -> tuple[int, ...]:
+    """Return the CUDA version that a driver supports, by that version or by its release."""
+    return version_tuple(cuda_of_driver(fact.value)) if fact.kind == "driver" else fact.version
 
 
 def _is_fault(fact: Fact) -> bool:
@@ -201,13 +213,17 @@ def _is_fault(fact: Fact) -> bool:
     return True
 
 
-def _memory_of_log(facts: Sequence[Fact]) -> list[Memory]:
-    """Return the memory that a log states: of allocation errors, or else of nvidia-smi's table."""
-    # One message states both sizes, so they have the same line.
-    totals = {fact.where: size for fact, size in _sizes(facts, "total-bytes")}
+def _memory(facts: Sequence[Fact]) -> list[Memory]:
+    """Return the memory that facts state, or else the memory that nvidia-smi's table shows."""
+    sizes: dict[str, list[tuple[Fact, int]]] = {"free-bytes": [], "total-bytes": []}
+    for fact in facts:
+        if fact.kind in sizes and fact.value.isdigit():
+            sizes[fact.kind].append((fact, int(fact.value)))
+    # One message states both sizes, so they have the same line; on the host, they name the GPU.
+    totals = {(fact.where, fact.subject): size for fact, size in sizes["total-bytes"]}
     rows = []
-    for fact, free in _sizes(facts, "free-bytes"):
-        total = totals.get(fact.where)
+    for fact, free in sizes["free-bytes"]:
+        total = totals.get((fact.where, fact.subject))
         if total:
             rows.append(Memory(free=free, total=total, fact=fact))
     if rows:
@@ -218,21 +234,6 @@ def _memory_of_log(facts: Sequence[Fact]) -> list[Memory]:
             if total:
                 rows.append(Memory(free=max(0, total - used), total=total, fact=fact))
     return rows
-
-
-def _memory_of_host(facts: Sequence[Fact]) -> list[Memory]:
-    totals = {fact.subject: size for fact, size in _sizes(facts, "total-bytes")}
-    rows = []
-    for fact, free in _sizes(facts, "free-bytes"):
-        total = totals.get(fact.subject)
-        if total:
-            rows.append(Memory(free=free, total=total, fact=fact))
-    return rows
-
-
-def _sizes(facts: Iterable[Fact], kind: str) -> list[tuple[Fact, int]]:
-    """Return the facts of a kind with their values as numbers of bytes."""
-    return [(fact, int(fact.value)) for fact in facts if fact.kind == kind and fact.value.isdigit()]
 
 
 def first_of(facts: Sequence[Fact]) -> Fact | None:

@@ -7,12 +7,13 @@ show, then the earliest line.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from .advice import advice, advice_row
-from .catalog import Area, areas, caps, causes, tests_for
+from .catalog import Area, areas, causes, rules, tests_for
 from .facts import NVIDIA_KINDS, Case, is_absence
-from .model import Diagnosis, Fact, Finding, Outside, Verdict, possible
+from .model import Diagnosis, Fact, Finding, Outside, Verdict, likely, possible
 from .rules import XID_PROGRAM, broken_release, driver_suffices, findings, holds
 
 EVIDENCE_LINES = 4  # of one verdict
@@ -77,7 +78,8 @@ def diagnose(log_facts: Iterable[Fact], host_facts: Iterable[Fact]) -> Diagnosis
             _merge(merged, finding)
     verdicts = [_verdict(finding, case) for finding in _ordered(merged, case)]
     if verdicts:
-        tests = [test for verdict in verdicts for test in _tests_of(verdict)]
+        named = [causes()[verdict.cause] for verdict in verdicts]
+        tests = [test for cause in named for test in (*cause.fails, *cause.passes)]
         is_open = verdicts[0].confidence != "proved"
         return Diagnosis(
             verdicts=tuple(verdicts), next_tests=case.untested(tests) if is_open else ()
@@ -85,11 +87,6 @@ def diagnose(log_facts: Iterable[Fact], host_facts: Iterable[Fact]) -> Diagnosis
     if outside is not None:
         return Diagnosis(abstained=True, failures=outside.evidence, outside=outside)
     return _abstention(case)
-
-
-def _tests_of(verdict: Verdict) -> tuple[str, ...]:
-    cause = causes()[verdict.cause]
-    return (*cause.fails, *cause.passes)
 
 
 def _stated(case: Case) -> Iterator[Finding]:
@@ -154,7 +151,7 @@ def _replacements(
     """
     for ptx in case.stated("driver_too_old", "unsupported-ptx"):
         for binary in case.about("other-binary", "driver"):
-            yield Finding(cause="driver_too_old", confidence="likely", facts=(ptx, binary))
+            yield likely("driver_too_old", ptx, binary)
     named = {finding.cause for finding in kept}
     missing = [
         fact for finding in refuted for fact in finding.facts if fact.kind == "architecture-missing"
@@ -169,7 +166,7 @@ def _replacements(
     causes_of_others = ("gpu_too_new_for_build", "gpu_too_old_for_build")
     for cause, binaries in zip(causes_of_others, others, strict=True):
         if binaries:
-            yield Finding(cause=cause, confidence="likely", facts=(missing[0], *binaries))
+            yield likely(cause, missing[0], *binaries)
         elif not any(others):
             yield possible(cause, missing[0], served)
 
@@ -209,9 +206,9 @@ def _less_sure(finding: Finding, case: Case) -> Finding:
     if not all(fact.from_log for fact in finding.facts):
         return finding
     highest = [finding.confidence]
-    for cap in caps():
-        is_about = cap.cause == finding.cause and all(cap.is_of(fact) for fact in finding.facts)
-        if is_about and holds(case, cap):
+    for cap in rules("cap"):
+        is_about = all(re.fullmatch(cap.of, fact.value) for fact in finding.facts)
+        if cap.cause == finding.cause and is_about and holds(case, cap):
             highest.append(cap.confidence)
     return finding.replace(confidence=max(highest, key=_CONFIDENCES.index))
 

@@ -6,31 +6,29 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
-from ..model import Value
-from .case_versions import libraries_of_build, newest_releases
+from ..compat.data import load
+from ..compat.evaluate import built_with
 from .catalog import library_owner, linux_name
-from .facts import Case, first_of
+from .facts import MINOR_VERSION_COMPATIBILITY, Case, first_of
 from .model import Fact, Finding, likely, possible, proved
-from .status_codes import version_tuple
 
+# Names of libraries, as on Linux.
 _CUDA_FILE = re.compile(
     r"lib(cudart|cublas|cublasLt|cusparseLt|cusparse|cusolver|cufft|cufftw|curand|nvrtc|nvJitLink|"
     r"cupti|nccl|cufile|nvToolsExt|npp[a-z]*|cudafor|cudanvhpc|acc(?:cuda|host|device)|cudadevrt|"
     r"nvjpeg|nvshmem|nvvm|"
     r"cudss|cutensor|cudf)"
-    r"[\w-]*\.so(?:\.(\d{1,2}))?|"
-    r"(cudart|cublas|cublasLt|cusparse|cusolver|cufft|curand|nvrtc|npp|nvjpeg)"
-    r"[a-z-]*64_(\d{2})[\d_]*\.dll"
+    r"[\w-]*\.so(?:\.(\d{1,2}))?"
 )
-# Files whose major version is CUDA's.
+# Files whose version is CUDA's.
 _NAME_WITH_CUDA_VERSION = re.compile(
-    r"lib(?:cudart|cublas|cublasLt|nvrtc)\.so\.(\d{1,2})(?:\.(\d))?\b|"
-    r"(?:cudart|cublas|cublasLt)64_([89]|1\d)(\d)?\.dll|"
-    r"lib(?:cusparse|cufft|curand|cusolver|npp\w{0,8})\.so\.([7-9]|10)\.(\d)\b"
+    r"lib(?:cudart|cublas|cublasLt|nvrtc|"
+    r"(?:cusparse|cufft|curand|cusolver|npp\w{0,8})(?=\.so\.(?:[7-9]|10)\.\d))"
+    r"\.so\.(\d{1,2})(?:\.(\d))?\b"
 )
 _FIRST_WITHOUT_MINOR = 11  # since this CUDA release, programs need a major version alone
-_CUDNN_FILE = re.compile(r"(?:lib)?cudnn\w*?(?:\.so(?:\.(\d{1,2}))?[\d.]*|64_(\d{1,2})\.dll)$")
-_CUDNN_MAIN_FILE = re.compile(r"(?:lib)?cudnn(?:\.|64_)")
+_CUDNN_FILE = re.compile(r"(?:lib)?cudnn\w*?\.so(?:\.(\d{1,2}))?[\d.]*$")
+_CUDNN_MAIN_FILE = re.compile(r"(?:lib)?cudnn\.")
 _DRIVER_FILE = re.compile(
     r"lib(?:cuda|nvcuvid|nvoptix|nvidia-(?:ml|ptxjitcompiler|encode|opticalflow|nvvm))\.so"
     r"|nvcuda\.dll"
@@ -48,13 +46,6 @@ _OF_MAIN_LIBRARY = re.compile(r"ould not load library (?:lib)?cudnn_")
 _WITHOUT_LIBCUDA_NAME = "cudnn-without-libcuda"
 
 
-class _LibraryName(Value):
-    """The parts of a file name: "cublas" and "12" of "libcublas.so.12"; `major` may be None."""
-
-    name: str
-    major: str | None
-
-
 def cudnn_versions(case: Case) -> Iterator[Finding]:
     """Compare the loaded cuDNN with the cuDNN of the build."""
     builds = case.preferred("cudnn-built")
@@ -69,7 +60,7 @@ def _compare_cudnn(
     case: Case, loaded: Fact, built: Fact, builds: Sequence[Fact]
 ) -> Iterator[Finding]:
     """Compare a loaded cuDNN with one of the versions that are stated of the build."""
-    loaded_version, built_version = version_tuple(loaded.value), version_tuple(built.value)
+    loaded_version, built_version = loaded.version, built.version
     if not loaded_version or not built_version or loaded_version == built_version:
         return
     same_major = loaded_version[:1] == built_version[:1]
@@ -96,9 +87,9 @@ def _compare_cudnn(
 
 def _newer_package(case: Case, loaded: Fact, built: Fact) -> Fact | None:
     """Return the log's package of cuDNN that suits the build and was not loaded, or None."""
-    needed, used = version_tuple(built.value)[:2], version_tuple(loaded.value)
+    needed, used = built.version[:2], loaded.version
     for package in case.of_kind("package"):
-        version = version_tuple(package.value)
+        version = package.version
         is_cudnn = package.from_log and package.subject.startswith("nvidia-cudnn")
         is_suiting = version[:1] == needed[:1] and version >= needed
         if is_cudnn and is_suiting and version[: len(used)] != used:
@@ -205,26 +196,42 @@ def _shadowing_file(case: Case, loaded: Fact) -> Iterator[Finding]:
 def missing_libraries(case: Case) -> Iterator[Finding]:
     """Explain missing libraries of cuDNN, of CUDA and of the driver."""
     present = _cudnn_majors(case)
+    container = case.first("container", value="yes")
+    if case.stated("driver_not_found", _WITHOUT_LIBCUDA_NAME):
+        container = None
+    stubs = first_of(case.symptoms("stub-path"))
+    packages = _two_cuda_majors(case)
     for missing in case.of_kind("library-missing"):
-        cudnn = _parse_name(_CUDNN_FILE, missing.subject)
-        cuda = _parse_name(_CUDA_FILE, missing.subject)
+        name = linux_name(missing.subject)
+        cudnn, cuda = _CUDNN_FILE.match(name), _CUDA_FILE.match(name)
         if cudnn is not None:
-            yield from _explain_missing_cudnn(case, missing, cudnn.major, present)
-        elif _DRIVER_FILE.match(missing.subject):
-            yield _explain_missing_driver(case, missing)
+            yield from _explain_missing_cudnn(case, missing, cudnn[1], present)
+        elif _DRIVER_FILE.match(name):
+            if stubs:
+                yield likely("lib_shadowing", missing, stubs)
+            elif container:
+                yield likely("container_gpu_not_injected", missing, container)
+            else:
+                yield likely("driver_not_found", missing)
         elif cuda is not None:
-            yield from _explain_missing_cuda(case, missing, cuda)
+            if packages:
+                yield likely("mixed_cuda_wheels", missing, *packages)
+            other_major = _other_major(case, cuda) or _other_cuda_named(case, name)
+            if other_major:
+                yield likely("cuda_major_mismatch", missing, other_major)
+            else:
+                yield likely("cuda_lib_missing", missing)
 
 
 def _cudnn_majors(case: Case) -> dict[str, Fact]:
     """Return the major versions of cuDNN that are present, each with a fact that shows it."""
     present: dict[str, Fact] = {}
     for fact in case.of_kind("library-present", "library-from"):
-        library = _parse_name(_CUDNN_FILE, fact.subject)
-        if library is not None and library.major:
-            is_main = _CUDNN_MAIN_FILE.match(fact.subject) is not None
-            if is_main or library.major not in present:
-                present[library.major] = fact
+        name = linux_name(fact.subject)
+        library = _CUDNN_FILE.match(name)
+        major = library[1] if library else None
+        if major and (_CUDNN_MAIN_FILE.match(name) or major not in present):
+            present[major] = fact
     for fact in case.of_kind("cudnn-loaded"):
         if fact.subject == "cudnn":
             present[fact.value.split(".")[0]] = fact
@@ -234,9 +241,13 @@ def _cudnn_majors(case: Case) -> dict[str, Fact]:
 def _explain_missing_cudnn(
     case: Case, missing: Fact, major: str | None, present: dict[str, Fact]
 ) -> Iterator[Finding]:
-    is_main = _CUDNN_MAIN_FILE.match(missing.subject) is not None
+    is_main = _CUDNN_MAIN_FILE.match(linux_name(missing.subject)) is not None
     wsl = case.first("wsl", value="yes")
-    elsewhere = [fact for fact in case.of_kind("library-present") if _same_file(fact, missing)]
+    elsewhere = [
+        fact
+        for fact in case.about("library-present", missing.subject)
+        if "site-packages/nvidia/" in fact.value
+    ]
     other = _other_cudnn(case, major, present) if major and major not in present else None
     if wsl and "_cnn_infer.so.8" in missing.subject:
         # This part of cuDNN loads libcuda.so, which the loader mostly does not find in WSL.
@@ -268,8 +279,14 @@ def _other_cudnn(case: Case, major: str, present: dict[str, Fact]) -> Fact | Non
     if present:
         return next(iter(present.values()))
     torch = case.first("version", subject="torch")
-    built = libraries_of_build("torch", version_tuple(torch.value)) if torch else {}
-    return torch if "cudnn" in built and built["cudnn"][0] != int(major) else None
+    cudnn = _built_with(torch)[1] if torch else ()
+    return torch if cudnn and cudnn[0] != int(major) else None
+
+
+def _built_with(release: Fact) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the CUDA and the cuDNN of a release's builds for Linux, () for what is unknown."""
+    version = ".".join(map(str, release.version))
+    return built_with(release.subject, version, "linux-x86_64", load())
 
 
 def libraries_of_release(case: Case) -> Iterator[Finding]:
@@ -282,69 +299,38 @@ def libraries_of_release(case: Case) -> Iterator[Finding]:
     toolkit = case.newest("toolkit")
     if not failures or toolkit is None or not toolkit.from_log:
         return
-    for framework, (version, release) in newest_releases(case).items():
-        built = libraries_of_build(framework, version).get("cuda", ())
-        named = version_tuple(toolkit.value)
-        if framework in _WITHOUT_OWN_CUDA and built and named[: len(built)] != built[: len(named)]:
-            yield likely("cuda_major_mismatch", release, toolkit, failures[0])
+    for framework, release in case.newest_releases().items():
+        if framework in _WITHOUT_OWN_CUDA:
+            cuda, named = _built_with(release)[0], toolkit.version
+            if cuda >= MINOR_VERSION_COMPATIBILITY:
+                cuda = cuda[:1]  # builds of its other minor versions fit, too
+            if cuda and named[: len(cuda)] != cuda[: len(named)]:
+                yield likely("cuda_major_mismatch", release, toolkit, failures[0])
 
 
-def _same_file(present: Fact, missing: Fact) -> bool:
-    return present.subject == missing.subject and "site-packages/nvidia/" in present.value
-
-
-def _explain_missing_driver(case: Case, missing: Fact) -> Finding:
-    container = case.first("container", value="yes")
-    stubs = first_of(case.symptoms("stub-path"))
-    if stubs:
-        return likely("lib_shadowing", missing, stubs)
-    if container and not case.stated("driver_not_found", _WITHOUT_LIBCUDA_NAME):
-        return likely("container_gpu_not_injected", missing, container)
-    return likely("driver_not_found", missing)
-
-
-def _explain_missing_cuda(case: Case, missing: Fact, library: _LibraryName) -> Iterator[Finding]:
-    packages = _two_cuda_majors(case)
-    if packages:
-        yield likely("mixed_cuda_wheels", missing, *packages)
-    other_major = _other_major(case, library) or _other_cuda_named(case, missing)
-    if other_major:
-        yield likely("cuda_major_mismatch", missing, other_major)
-    else:
-        yield likely("cuda_lib_missing", missing)
-
-
-def _other_major(case: Case, wanted: _LibraryName) -> Fact | None:
-    """Return the fact that the library is present in another major version, or None."""
-    if not wanted.major:
-        return None
-    for fact in case.of_kind("library-present", "library-from"):
-        present = _parse_name(_CUDA_FILE, fact.subject)
-        if present is None or present.name != wanted.name:
-            continue
-        if present.major and present.major != wanted.major:
+def _other_major(case: Case, wanted: re.Match[str]) -> Fact | None:
+    """Return the fact that a CUDA library is present in another major version, or None."""
+    for fact in case.of_kind("library-present", "library-from") if wanted[2] else ():
+        present = _CUDA_FILE.match(linux_name(fact.subject))
+        if present and present[1] == wanted[1] and present[2] not in (None, wanted[2]):
             return fact
     return None
 
 
-def _other_cuda_named(case: Case, missing: Fact) -> Fact | None:
-    """Return the first CUDA version of the log if the missing file belongs to none of them.
+def _other_cuda_named(case: Case, file_name: str) -> Fact | None:
+    """Return the first CUDA version of the log if a missing file belongs to none of them.
 
     The CUDA version of torch counts before all others.
     """
-    fitting = _cudas_of_file(missing.subject)
+    fitting = _cudas_of_file(file_name)
     builds = [fact for fact in case.of_kind("cuda-built") if fact.value != "none"]
     of_torch = [fact for fact in builds if fact.subject == "torch"]
     named = [fact for fact in of_torch or case.of_kind("toolkit") + builds if fact.from_log]
-    versions = [version_tuple(fact.value) for fact in named]
-    if not fitting or any(_is_version_of(version, fitting) for version in versions):
-        return None
-    return first_of(named)
-
-
-def _is_version_of(version: tuple[int, ...], fitting: list[tuple[int, ...]]) -> bool:
-    """Whether a version equals one of others. A major version alone fits all of its minor ones."""
-    return any(version[: len(other)] == other[: len(version)] for other in fitting)
+    for fact in named:
+        # A major version alone fits all of its minor ones.
+        if any(fact.version[: len(cuda)] == cuda[: len(fact.version)] for cuda in fitting):
+            return None
+    return first_of(named) if fitting else None
 
 
 def _cudas_of_file(file_name: str) -> list[tuple[int, ...]]:
@@ -354,35 +340,13 @@ def _cudas_of_file(file_name: str) -> list[tuple[int, ...]]:
     """
     match = _NAME_WITH_CUDA_VERSION.match(file_name)
     if match is not None:
-        return [_cuda_of_file(match)]
+        major, minor = int(match[1]), match[2]
+        return [(major, int(minor)) if minor and major < _FIRST_WITHOUT_MINOR else (major,)]
     owner = library_owner(file_name)
     if owner is None:
         return []
-    is_of_cuda_10 = ".so.10" in linux_name(file_name)
-    majors = [*owner.cuda, "10"] if is_of_cuda_10 else owner.cuda  # owners: from CUDA 11
+    majors = [*owner.cuda, "10"] if ".so.10" in file_name else owner.cuda  # owners: from CUDA 11
     return [(int(major),) for major in majors]
-
-
-def _cuda_of_file(match: re.Match[str]) -> tuple[int, ...]:
-    """Return the CUDA version in a file's name; since CUDA 11, only its major version counts."""
-    major, minor = int(match[1] or match[3] or match[5]), match[2] or match[4] or match[6]
-    if major < _FIRST_WITHOUT_MINOR and minor:
-        return major, int(minor)
-    return (major,)
-
-
-def _parse_name(pattern: re.Pattern[str], file_name: str) -> _LibraryName | None:
-    """Return the name and the major version that one of the file patterns finds, or None.
-
-    The patterns have the same groups for Linux and for Windows, one after the other.
-    """
-    match = pattern.match(file_name)
-    if match is None:
-        return None
-    groups = match.groups()
-    if pattern is _CUDNN_FILE:
-        return _LibraryName(name="cudnn", major=groups[0] or groups[1])
-    return _LibraryName(name=groups[0] or groups[2], major=groups[1] or groups[3])
 
 
 RULES = (

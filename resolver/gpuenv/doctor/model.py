@@ -7,9 +7,21 @@ every kind of fact and every test (facts.toml), and every cause (causes.toml).
 
 from __future__ import annotations
 
+from functools import partial
+
 from ..model import Value
 
 MAX_TEXT = 300  # characters of a fact's text
+
+Capability = tuple[int, ...]  # a compute capability: (9, 0)
+
+
+def version_tuple(text: str) -> tuple[int, ...]:
+    """Return the numbers of a dotted version, for comparison: "12.4" -> (12, 4); () for none."""
+    parts = text.split(".")
+    return tuple(
+        int(part) for part in parts if part.isascii() and part.isdigit() and len(part) < 10
+    )
 
 
 class Fact(Value):
@@ -32,6 +44,11 @@ class Fact(Value):
     def from_log(self) -> bool:
         """Whether the fact comes from a log. Facts of the host outrank it."""
         return self.where.startswith("log")
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        """The numbers of the value, if it is a dotted version."""
+        return version_tuple(self.value)
 
 
 class Finding(Value):
@@ -93,21 +110,12 @@ class Diagnosis(Value):
     outside: Outside | None = None
 
 
-def proved(cause: str, *facts: Fact | None) -> Finding:
-    """Return a finding that has no other explanation. Facts that are None are left out."""
-    return _finding(cause, "proved", facts)
-
-
-def likely(cause: str, *facts: Fact | None) -> Finding:
-    """Return a finding that the facts mostly mean. Facts that are None are left out."""
-    return _finding(cause, "likely", facts)
-
-
-def possible(cause: str, *facts: Fact | None) -> Finding:
-    """Return a finding that the facts allow. Facts that are None are left out."""
-    return _finding(cause, "possible", facts)
-
-
-def _finding(cause: str, confidence: str, facts: tuple[Fact | None, ...]) -> Finding:
+def _finding(confidence: str, cause: str, *facts: Fact | None) -> Finding:
+    """Return a finding. Facts that are None are left out."""
     given = tuple(fact for fact in facts if fact is not None)
     return Finding(cause=cause, confidence=confidence, facts=given)
+
+
+proved = partial(_finding, "proved")  # the facts have no other explanation
+likely = partial(_finding, "likely")  # the facts mostly mean the cause
+possible = partial(_finding, "possible")  # the facts allow the cause

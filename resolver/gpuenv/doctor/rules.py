@@ -11,27 +11,32 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ..compat.architectures import any_sass_runs
 from . import library_rules
-from .case_versions import (
-    LAST_COMMON_CAPABILITY,
-    Capability,
+from .catalog import (
+    Condition,
+    Rule,
+    broken_releases,
     compiled_capabilities,
-    driver_cuda,
-    gpu_capabilities,
-    is_driver_older,
     newest_capability,
-    newest_driver,
-    newest_releases,
+    rules,
 )
-from .catalog import Condition, Rule, broken_releases, rules
-from .facts import Case, Memory, first_of, is_mostly_free, is_nearly_full
-from .model import Fact, Finding, likely, possible, proved
-from .status_codes import version_tuple
+from .facts import (
+    MINOR_VERSION_COMPATIBILITY,
+    Case,
+    Memory,
+    driver_cuda,
+    first_of,
+    is_mostly_free,
+    is_nearly_full,
+)
+from .model import Capability, Fact, Finding, likely, possible, proved, version_tuple
 
 # TensorFlow takes nearly all memory of a GPU, also where other programs use it.
 _OF_TENSORFLOW = re.compile(r"(?i)tensorflow|\bkeras\b|(?<!/)\bcuda_dnn\.cc")
 # Ends of the statuses of CUDA libraries that do not start.
 _STATUSES_OF_START = ("_NOT_INITIALIZED", "_INITIALIZATION_FAILED", "_SETUP_FAILED")
 _LEAST_BYTES_OF_HANDLE = 128 << 20  # with less, a handle of cuDNN cannot be created
+# Without any code list, a GPU newer than this is more likely newer than the build than older.
+_LAST_COMMON_CAPABILITY = (7, 5)
 _PTX_NOT_COMPILED = "PTX not compiled"
 # Compilers and flags state what they are asked for, not what a whole build has.
 _FLAGS = "flags"
@@ -81,28 +86,22 @@ def driver_releases(case: Case) -> Iterator[Finding]:
     kernel = case.first("driver", subject="kernel")
     userspace = case.first("driver", subject="userspace")
     failed = case.failed("driver-versions")
-    versions = [_release(fact) for fact in (kernel, userspace) if fact]
+    # TensorFlow prints 470.82 as "470.82.0".
+    versions = [(*fact.version, 0, 0, 0)[:3] for fact in (kernel, userspace) if fact]
     differ = len(versions) == 2 and versions[0] != versions[1]
     if not (differ or failed):
         return
     facts = (failed, *((kernel, userspace) if differ else ()))
-    compat = first_of(case.symptoms("compat-path")) or first_of(
-        [
-            fact
-            for fact in case.of_kind("library-from")
-            if fact.subject.startswith("libcuda.so") and "/compat" in fact.value
-        ]
-    )
+    compat = case.symptoms("compat-path") + [
+        fact
+        for fact in case.of_kind("library-from")
+        if fact.subject.startswith("libcuda.so") and "/compat" in fact.value
+    ]
     container = case.first("container", value="yes")
     if compat or (container and differ and versions[1] > versions[0]):
-        yield proved("compat_libcuda_misuse", *facts, compat, container)
+        yield proved("compat_libcuda_misuse", *facts, *compat[:1], container)
     else:
         yield proved("driver_userspace_kernel_mismatch", *facts)
-
-
-def _release(driver: Fact) -> tuple[int, ...]:
-    """Return a driver's release as numbers; TensorFlow prints 470.82 as "470.82.0"."""
-    return (*version_tuple(driver.value), 0, 0, 0)[:3]
 
 
 def modules_of_kernels(case: Case) -> Iterator[Finding]:
@@ -118,38 +117,36 @@ def modules_of_kernels(case: Case) -> Iterator[Finding]:
 
 def driver_of_build(case: Case) -> Iterator[Finding]:
     """Compare the driver with the CUDA version of a build, and with what a program asks for."""
-    driver = newest_driver(case, of_log=True)
-    builds = {version_tuple(fact.value): fact for fact in _builds(case)}
+    driver = case.newest_driver(of_log=True)
+    builds = {fact.version: fact for fact in _builds(case)}
     failures = case.symptoms("cuda-unavailable", "took-cpu", "reported-unavailable")
     if builds and driver and (failures or case.faults()):
         oldest = min(builds)
-        if is_driver_older(driver[0], oldest):
+        if _is_driver_older(driver[0], oldest):
             finding = likely if failures or case.stated("driver_not_found") else possible
             yield finding("driver_too_old", builds[oldest], driver[1])
     toolkit = case.newest("toolkit")
-    if (
-        driver
-        and toolkit
-        and not builds
-        and is_driver_older(driver[0], version_tuple(toolkit.value))
-    ):
+    if driver and toolkit and not builds and _is_driver_older(driver[0], toolkit.version):
         for fact in case.of_kind("status"):
             if fact.subject != "cuda" and fact.value.endswith(_STATUSES_OF_START):
                 yield likely("driver_too_old", fact, toolkit, driver[1])
     for least in case.of_kind("driver-least"):
-        releases = {version_tuple(fact.value): fact for fact in case.of_kind("driver")}
-        wanted = version_tuple(least.value)
+        releases = {fact.version: fact for fact in case.of_kind("driver")}
+        wanted = least.version
         if not releases:
             yield likely("driver_too_old", least)
         elif max(releases) < wanted:
             yield likely("driver_too_old", least, releases[max(releases)])
     for least in case.of_kind("driver-cuda-least", "cuda-least"):
-        known = newest_driver(case)
-        if known and known[0] < version_tuple(least.value):
-            is_sure = (
-                least.kind == "driver-cuda-least" or known[0][0] < version_tuple(least.value)[0]
-            )
+        known = case.newest_driver()
+        if known and known[0] < least.version:
+            is_sure = least.kind == "driver-cuda-least" or known[0][0] < least.version[0]
             yield (likely if is_sure else possible)("driver_too_old", least, known[1])
+
+
+def _is_driver_older(driver: tuple[int, ...], cuda: tuple[int, ...]) -> bool:
+    """Whether a driver for one CUDA version does not support builds for another."""
+    return cuda[0] > driver[0] or driver < cuda < MINOR_VERSION_COMPATIBILITY
 
 
 def _builds(case: Case) -> list[Fact]:
@@ -161,7 +158,7 @@ def compiler_of_build(case: Case) -> Iterator[Finding]:
     compiler, build = case.first("toolkit", subject="nvcc"), first_of(_builds(case))
     failed = [*case.stated("install_resolution_failure"), *case.symptoms("build-failed")]
     if compiler and build and failed:
-        versions = version_tuple(compiler.value), version_tuple(build.value)
+        versions = compiler.version, build.version
         if versions[0][:1] != versions[1][:1]:
             yield likely("cuda_major_mismatch", failed[0], compiler, build)
 
@@ -172,32 +169,35 @@ def compiler_of_build(case: Case) -> Iterator[Finding]:
 def missing_code(case: Case) -> Iterator[Finding]:
     """Explain missing code for a GPU: is the GPU newer or older than the build supports?"""
     missing = case.of_kind("architecture-missing")
-    lists = _code_lists(case)
-    targets = [text for fact in lists for text in fact.value.split()]
     if not missing:
         return
     if all(fact.value == _PTX_NOT_COMPILED for fact in missing):
         yield from _not_compiled(case, missing)
         return
+    lists = _code_lists(case)
+    targets = [text for fact in lists for text in fact.value.split()]
     device = _unserved_device(case, targets)
-    if device is None and any(gpu_capabilities(case)) and targets:
-        return  # the lists have code for the GPU: what has none is another binary
     if device is None:
-        yield from _new_or_old(case, [*missing[:2], *lists[:1]], targets)
+        # If the lists have code for the GPU, another binary has none.
+        if not (targets and any(case.gpu_capabilities())):
+            yield from _new_or_old(case, [*missing[:2], *lists[:1]], targets)
         return
     capability, gpu = device
     facts = [*missing[:2], gpu, *lists[:1]]
     of_build = any(fact.subject != _FLAGS for fact in lists) or case.failed("architecture")
     finding = proved if of_build else likely
-    limits = _limits_of_compiler(case, targets)
-    newest = max(map(version_tuple, targets), default=LAST_COMMON_CAPABILITY)
+    build = case.newest("cuda-built", "torch") or case.newest("cuda-built")
+    toolkit = case.newest("toolkit") or build
+    # What the newest CUDA that a log names compiles for, if no list states it.
+    limits = compiled_capabilities(toolkit.version) if toolkit and not targets else None
+    newest = max(map(version_tuple, targets), default=_LAST_COMMON_CAPABILITY)
     if limits and capability < limits[0]:
-        yield finding("gpu_too_old_for_build", *facts, limits[2])
+        yield finding("gpu_too_old_for_build", *facts, toolkit)
     elif limits and capability > limits[1]:
-        yield finding("gpu_too_new_for_build", *facts, limits[2])
+        yield finding("gpu_too_new_for_build", *facts, toolkit)
     elif capability > newest:
         yield finding("gpu_too_new_for_build", *facts)
-    elif capability == LAST_COMMON_CAPABILITY and not targets:
+    elif capability == _LAST_COMMON_CAPABILITY and not targets:
         yield from _new_or_old(case, facts, targets)
     else:
         yield finding("gpu_too_old_for_build", *facts)
@@ -217,22 +217,12 @@ def _code_lists(case: Case) -> list[Fact]:
 def _unserved_device(case: Case, targets: Iterable[str]) -> tuple[Capability, Fact] | None:
     """Return what a compiler refuses, or the first GPU that no target has SASS for, or None."""
     for fact in case.about("capability", "compiler"):
-        return version_tuple(fact.value), fact
+        return fact.version, fact
     names = {text.replace(".", "") for text in targets}
-    for capability, fact in gpu_capabilities(case):
+    for capability, fact in case.gpu_capabilities():
         if not any_sass_runs(names, capability):
             return capability, fact
     return None
-
-
-def _limits_of_compiler(
-    case: Case, targets: Sequence[str]
-) -> tuple[Capability, Capability, Fact] | None:
-    """Return what the newest CUDA that a log names compiles for, if no list states it."""
-    build = case.newest("cuda-built", "torch") or case.newest("cuda-built")
-    toolkit = case.newest("toolkit") or build
-    limits = compiled_capabilities(version_tuple(toolkit.value)) if toolkit else None
-    return (*limits, toolkit) if toolkit and limits and not targets else None
 
 
 def _new_or_old(case: Case, facts: Sequence[Fact], targets: Sequence[str]) -> Iterator[Finding]:
@@ -247,11 +237,7 @@ def _new_or_old(case: Case, facts: Sequence[Fact], targets: Sequence[str]) -> It
     )
     builds = case.newest("cuda-built") or case.newest("toolkit")
     lowest = min(map(version_tuple, targets), default=())
-    if (
-        is_old
-        or (builds and version_tuple(builds.value) >= (13,))
-        or lowest > LAST_COMMON_CAPABILITY
-    ):
+    if is_old or (builds and builds.version >= (13,)) or lowest > _LAST_COMMON_CAPABILITY:
         causes.reverse()
     for cause in causes:
         yield possible(cause, *facts)
@@ -260,10 +246,10 @@ def _new_or_old(case: Case, facts: Sequence[Fact], targets: Sequence[str]) -> It
 def _not_compiled(case: Case, missing: Sequence[Fact]) -> Iterator[Finding]:
     """Explain PTX that the driver could not compile: PTX of a newer CUDA, or for a newer GPU."""
     old = [
-        gpu for capability, gpu in gpu_capabilities(case) if capability <= LAST_COMMON_CAPABILITY
+        gpu for capability, gpu in case.gpu_capabilities() if capability <= _LAST_COMMON_CAPABILITY
     ]
-    driver, build = newest_driver(case), case.newest("toolkit") or case.newest("cuda-built")
-    if driver and build and driver[0][:2] < version_tuple(build.value)[:2]:
+    driver, build = case.newest_driver(), case.newest("toolkit") or case.newest("cuda-built")
+    if driver and build and driver[0][:2] < build.version[:2]:
         yield likely("driver_too_old", missing[0], build, driver[1])
     elif old:
         yield likely("gpu_too_old_for_build", missing[0], old[0])
@@ -280,9 +266,9 @@ def stated_ranges(case: Case) -> Iterator[Finding]:
             yield proved("gpu_too_old_for_build", fact)
         elif device[:1] > highest[:1]:  # later minor versions run the same code
             yield proved("gpu_too_new_for_build", fact)
-    devices = list(gpu_capabilities(case))
+    devices = list(case.gpu_capabilities())
     for fact in case.of_kind("capability-least"):
-        least = version_tuple(fact.value)
+        least = fact.version
         older = [gpu for capability, gpu in devices if capability < least]
         # A program that refuses a GPU of a later major version does not know it.
         later = [gpu for capability, gpu in devices if capability[:1] > least[:1]]
@@ -299,7 +285,7 @@ def compiler_targets(case: Case) -> Iterator[Finding]:
     if not case.faults() or case.of_kind("architecture-missing"):
         return
     toolkit, build = case.newest("toolkit"), case.newest("cuda-built")
-    limits = compiled_capabilities(version_tuple(toolkit.value)) if toolkit else None
+    limits = compiled_capabilities(toolkit.version) if toolkit else None
     if toolkit and limits:
         for flags in case.about("architectures", _FLAGS):
             asked = [version_tuple(text) for text in flags.value.split()]
@@ -307,10 +293,10 @@ def compiler_targets(case: Case) -> Iterator[Finding]:
                 yield likely("gpu_too_new_for_build", flags, toolkit)
             elif min(asked) < limits[0]:
                 yield likely("gpu_too_old_for_build", flags, toolkit)
-    compiled = compiled_capabilities(version_tuple(build.value)) if build else None
+    compiled = compiled_capabilities(build.version) if build else None
     newer = [
         gpu
-        for capability, gpu in gpu_capabilities(case)
+        for capability, gpu in case.gpu_capabilities()
         if compiled and capability[0] > compiled[1][0]
     ]
     if build and build.from_log and newer:
@@ -320,22 +306,22 @@ def compiler_targets(case: Case) -> Iterator[Finding]:
 
 def images(case: Case) -> Iterator[Finding]:
     """Explain an invalid image: a GPU that it has no code for, or a driver older than it."""
-    for image in case.symptoms("invalid-image")[:1]:
-        if case.of_kind("architecture-missing"):
-            return  # the same failure, with its reason
-        targets = [text for fact in _code_lists(case) for text in fact.value.split()]
-        device = _unserved_device(case, targets) if targets else None
-        old = [
-            gpu
-            for capability, gpu in gpu_capabilities(case)
-            if capability < _FIRST_CAPABILITY_OF_IMAGES
-        ]
-        if device and device[0] > max(map(version_tuple, targets)):
-            yield likely("gpu_too_new_for_build", image, device[1])
-        elif old:
-            yield possible("gpu_too_old_for_build", image, old[0])
-        else:
-            yield likely("driver_too_old", image)
+    image = first_of(case.symptoms("invalid-image"))
+    if image is None or case.of_kind("architecture-missing"):
+        return  # the other is the same failure, with its reason
+    targets = [text for fact in _code_lists(case) for text in fact.value.split()]
+    device = _unserved_device(case, targets) if targets else None
+    old = [
+        gpu
+        for capability, gpu in case.gpu_capabilities()
+        if capability < _FIRST_CAPABILITY_OF_IMAGES
+    ]
+    if device and device[0] > max(map(version_tuple, targets)):
+        yield likely("gpu_too_new_for_build", image, device[1])
+    elif old:
+        yield possible("gpu_too_old_for_build", image, old[0])
+    else:
+        yield likely("driver_too_old", image)
 
 
 def gpu_after_release(case: Case) -> Iterator[Finding]:
@@ -346,10 +332,10 @@ def gpu_after_release(case: Case) -> Iterator[Finding]:
     failures += case.stated("unsupported_op_config", "find-no-engine")
     if not failures or case.of_kind("out-of-memory", "architecture-missing"):
         return
-    for framework, (version, release) in newest_releases(case).items():
-        highest = newest_capability(framework, version)
+    for framework, release in case.newest_releases().items():
+        highest = newest_capability(framework, release.version)
         newer = [
-            gpu for capability, gpu in gpu_capabilities(case) if highest and capability > highest
+            gpu for capability, gpu in case.gpu_capabilities() if highest and capability > highest
         ]
         if newer:
             yield likely("gpu_too_new_for_build", failures[0], release, newer[0])
@@ -444,14 +430,14 @@ def broken_release(case: Case) -> Fact | None:
     """Return the first package whose release for Linux is known to use no GPU, or None."""
     if case.first("os", value="windows") and not case.first("wsl", value="yes"):
         return None
-    packages = case.preferred("package")
-    return first_of([fact for fact in packages if (fact.subject, fact.value) in broken_releases()])
+    broken, packages = broken_releases(), case.preferred("package")
+    return first_of([fact for fact in packages if (fact.subject, fact.value) in broken])
 
 
 def driver_suffices(case: Case) -> bool:
     """Whether the driver supports the CUDA major version of the builds that a log names."""
     drivers = [driver_cuda(fact) for fact in case.of_kind("driver-cuda", "driver")]
-    builds = [version_tuple(fact.value) for fact in case.of_kind("cuda-built", "toolkit")]
+    builds = [fact.version for fact in case.of_kind("cuda-built", "toolkit")]
     newest = max(builds, default=())
     return bool(newest) and any(driver[:1] >= newest[:1] for driver in drivers)
 
