@@ -25,7 +25,6 @@ from ..model import Host, IndexOptions, Plan, Rejection, Request
 from ..requirements.target import parse_requirement
 from . import environments
 from .data import compatibility_data
-from .hosts import describe
 from .installing import lock_reasons, reasons_against, verify
 
 if TYPE_CHECKING:
@@ -240,7 +239,6 @@ def examine(
         data=compatibility_data(),
         verify=partial(verify, None),
         solve=partial(environments.solve, options=IndexOptions(offline=True)),
-        describe=describe,
     )
     return diagnosis.examine(
         log,

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..model import Check, Mark
+from ..verify.probe_tests import Shown
 from .catalog import Row, fact_rows
 from .host_facts import fact
 from .model import Fact
@@ -172,33 +173,18 @@ def _facts_of_match(row: Row, check: Check, match: _Match) -> Iterator[Fact]:
 # ---- probe tests --------------------------------------------------------------------------------
 
 
-def test_facts(results: Iterable[tuple[str, int, str, str]]) -> tuple[Fact, ...]:
-    """Return one fact per probe test, its worst result, and the test "each-device".
-
-    Args:
-        results: (test, device, status, evidence) rows.
-    """
-    rows: dict[str, list[tuple[int, str, str]]] = {}
-    for test, device, status, evidence in results:
-        rows.setdefault(test, []).append((device, status, evidence))
+def test_facts(results: Sequence[Shown]) -> tuple[Fact, ...]:
+    """Return one fact per probe test, its worst result, and the test "each-device"."""
     facts = []
-    for test, rows_of_test in rows.items():
-        device, status, evidence = _worst(rows_of_test)
-        text = f"GPU {device}: {evidence}"
-        facts.append(fact("test", test, status, f"host: test {test}", text))
-    fresh = rows.get("fresh-process", [])
+    for test in dict.fromkeys(result.test for result in results):
+        of_test = [result for result in results if result.test == test]
+        worst = min(of_test, key=lambda result: ("fail", "unknown", "pass").index(result.status))
+        text = f"GPU {worst.device}: {worst.evidence}"
+        facts.append(fact("test", test, worst.status, f"host: test {test}", text))
+    fresh = [result.status for result in results if result.test == "fresh-process"]
     if fresh:
-        passed = sum(status == "pass" for _device, status, _evidence in fresh)
+        passed = fresh.count("pass")
         status = "pass" if passed == len(fresh) else "fail"
         text = f"{passed} of {len(fresh)} GPUs computed correctly in a fresh process"
         facts.append(fact("test", "each-device", status, "host: test each-device", text))
     return tuple(facts)
-
-
-def _worst(rows: Sequence[tuple[int, str, str]]) -> tuple[int, str, str]:
-    """Return the first row that failed, else the first unknown one, else the first."""
-    for worst in ("fail", "unknown"):
-        for row in rows:
-            if row[1] == worst:
-                return row
-    return rows[0]

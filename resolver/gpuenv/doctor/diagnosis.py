@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO, Protocol
 
 from ..compat import conda_parts
@@ -29,14 +29,7 @@ from .log_reader import read_log
 from .model import Diagnosis, Fact
 from .origin import Origin, find_origin, other_packages
 from .other_binaries import other_binary_facts
-from .remedy import (
-    Describe,
-    Remedy,
-    Solve,
-    find_remedy,
-    machine_of,
-    remedy_for_log,
-)
+from .remedy import Remedy, Solve, find_remedy, machine_of, remedy_for_log
 from .stream import unpacked
 
 DEVICE_NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm")
@@ -70,7 +63,6 @@ class Stages(Value):
     data: CompatibilityData
     verify: Verify
     solve: Solve
-    describe: Describe
 
 
 class Examination(Value):
@@ -133,47 +125,57 @@ def examine(
     Raises:
         InputError: there is no interpreter at `target`, or the log cannot be unpacked.
     """
-    log_facts, origin = _read(log, host, stated=stated_origin, described=described)
-    scope = _scope(origin, stated=stated_origin, described=described)
-    if not (scope.is_evidence or described):
+    log_facts: tuple[Fact, ...] = ()
+    origin = None
+    if log is not None:
+        log_facts = read_log(unpacked(_chunks(log)))
+        origin = find_origin(log_facts, host, stated=stated_origin, described=described)
+    is_evidence = origin is None or origin.is_evidence
+    uses_devices = is_evidence and not described
+    if not (is_evidence or described):
         host = host.replace(gpus=(), driver=None, driver_cuda=None)
     environment = _Environment()
-    if target is not None and (scope.is_evidence or target_is_named):
+    if target is not None and (is_evidence or target_is_named):
         environment = _examine_environment(
             target,
             host,
             stages,
             named_in_log=() if target_is_named else log_facts,
-            device=scope.uses_devices and (probe or log is None),
-            probe=scope.uses_devices and probe,
+            device=uses_devices and (probe or log is None),
+            probe=uses_devices and probe,
             timeout=timeout,
         )
-    facts = _facts_of_machine(host, environment, scope, root)
-    if scope.uses_devices and host.gpus and _lacks_code(log_facts):
+    facts = _facts_of_machine(
+        host,
+        environment.facts,
+        root,
+        is_evidence=is_evidence,
+        described=described,
+        has_variables=is_evidence or (described and stated_origin != "elsewhere"),
+    )
+    if uses_devices and host.gpus and _lacks_code(log_facts):
         named = [fact.value for fact in log_facts if fact.kind == "file-named"]
         facts += other_binary_facts(host, stages.data, named=named, env=os.environ)
+    of_log = Case(log_facts)
     if log is not None:
-        facts = _without_doubtful(facts, log_facts)
-    facts += _facts_of_tests(environment)
+        facts = _without_doubtful(facts, of_log)
+    facts += check_facts.test_facts(environment.test_results)
     diagnosis = diagnose(log_facts, facts)
     if log is not None and not (diagnosis.verdicts or diagnosis.abstained):
-        facts += _facts_of_listing(log_facts, stages)
+        facts += _facts_of_listing(of_log, stages.data)
         diagnosis = diagnose(log_facts, facts)
     installed = environment.installed
     remedy = None
     if _solve_may_help(diagnosis, facts):
+        cause = diagnosis.verdicts[0].cause
         if installed is not None:
-            remedy = _remedy_for_environment(
-                installed, host, target, flags, stages, cause=diagnosis.verdicts[0].cause
-            )
+            remedy = _remedy_for_environment(installed, host, target, flags, stages, cause=cause)
         elif not described:
-            remedy = remedy_for_log(
-                log_facts,
-                stages.describe,
-                diagnosis.verdicts[0].cause,
-                data=stages.data,
-                solve=stages.solve,
-            )
+            remedy = remedy_for_log(of_log, cause, data=stages.data, solve=stages.solve)
+    shadows: Sequence[Shadow] = ()
+    if is_evidence and installed is not None:
+        prefix = installed.interpreter["prefix"]
+        shadows = loader_variables(os.environ, prefix, libraries(prefix))[1]
     return Examination(
         diagnosis=diagnosis,
         facts=(*log_facts, *facts),
@@ -182,50 +184,10 @@ def examine(
         checks=environment.checks,
         test_results=environment.test_results,
         remedy=remedy,
-        shadows=_shadows(os.environ, installed) if scope.is_evidence else (),
+        shadows=tuple(shadows),
         origin=origin,
         other_environment=environment.difference,
     )
-
-
-def _lacks_code(log_facts: Iterable[Fact]) -> bool:
-    """Whether a log states that a binary has no code for the GPU, or PTX that is too new."""
-    return any(
-        fact.kind == "architecture-missing" or fact.value in ("unsupported-ptx", "invalid-image")
-        for fact in log_facts
-    )
-
-
-# ---- the log and its origin ---------------------------------------------------------------------
-
-
-class _Scope(Value):
-    """Which facts of this machine a diagnosis uses.
-
-    Attributes:
-        is_evidence: the log may be from this machine, or there is no log.
-        described: flags described the host.
-        has_variables: the variables of this process are facts.
-    """
-
-    is_evidence: bool
-    described: bool
-    has_variables: bool
-
-    @property
-    def uses_devices(self) -> bool:
-        """Return whether checks and tests may use the GPUs of this machine."""
-        return self.is_evidence and not self.described
-
-
-def _read(
-    log: BinaryIO | None, host: Host, *, stated: str, described: bool
-) -> tuple[tuple[Fact, ...], Origin | None]:
-    """Return the facts of a log and where it comes from; without a log, no facts and None."""
-    if log is None:
-        return (), None
-    facts = read_log(unpacked(_chunks(log)))
-    return facts, find_origin(facts, host, stated=stated, described=described)
 
 
 def _chunks(stream: BinaryIO) -> Iterator[bytes]:
@@ -237,10 +199,12 @@ def _chunks(stream: BinaryIO) -> Iterator[bytes]:
         yield chunk
 
 
-def _scope(origin: Origin | None, *, stated: str, described: bool) -> _Scope:
-    is_evidence = origin is None or origin.is_evidence
-    has_variables = is_evidence or (described and stated != "elsewhere")
-    return _Scope(is_evidence=is_evidence, described=described, has_variables=has_variables)
+def _lacks_code(log_facts: Iterable[Fact]) -> bool:
+    """Whether a log states that a binary has no code for the GPU, or PTX that is too new."""
+    return any(
+        fact.kind == "architecture-missing" or fact.value in ("unsupported-ptx", "invalid-image")
+        for fact in log_facts
+    )
 
 
 # ---- the environment ----------------------------------------------------------------------------
@@ -306,52 +270,44 @@ def _broken(target: str, error: Exception) -> Fact:
     return host_facts.fact("test", "environment", "fail", "host: the environment", text)
 
 
-def _shadows(env: Mapping[str, str], installed: Survey | None) -> tuple[Shadow, ...]:
-    if installed is None:
-        return ()
-    prefix = installed.interpreter["prefix"]
-    return tuple(loader_variables(env, prefix, libraries(prefix))[1])
-
-
 # ---- facts of the host and the environment ------------------------------------------------------
 
 
 def _facts_of_machine(
-    host: Host, environment: _Environment, scope: _Scope, root: str
+    host: Host,
+    of_environment: Iterable[Fact],
+    root: str,
+    *,
+    is_evidence: bool,
+    described: bool,
+    has_variables: bool,
 ) -> list[Fact]:
-    """Return the facts of the host, of the variables and of the environment that a scope allows.
+    """Return the facts of the host, of the variables and of the environment.
 
     If the log is from another machine, the loader of this machine is no evidence.
+
+    Args:
+        is_evidence: the log may be from this machine, or there is no log.
+        described: flags described the host.
+        has_variables: the variables of this process are facts.
     """
-    facts = _facts_of_host(host, root, scope)
-    if scope.has_variables:
+    facts: list[Fact] = []
+    if described:
+        facts += host_facts.host_facts(host, described=True)
+    elif is_evidence:
+        facts += [*host_facts.host_facts(host), *_facts_of_nodes(host, root)]
+    if has_variables:
         facts += host_facts.variable_facts(os.environ)
-    if scope.is_evidence and not scope.described:
+    if is_evidence and not described:
         facts += host_facts.limit_facts()
-    if scope.is_evidence:
-        return facts + list(environment.facts)
-    return facts + [fact for fact in environment.facts if not _is_of_loader(fact)]
+    return facts + [fact for fact in of_environment if is_evidence or not _is_of_loader(fact)]
 
 
-def _facts_of_host(host: Host, root: str, scope: _Scope) -> list[Fact]:
-    """Return the facts of the host.
-
-    If the driver did not answer, the facts of its device nodes are included.
-    """
-    if scope.described:
-        return list(host_facts.host_facts(host, described=True))
-    if not scope.is_evidence:
-        return []
-    facts = [*host_facts.host_facts(host)]
+def _facts_of_nodes(host: Host, root: str) -> tuple[Fact, ...]:
+    """Return the facts of the driver's device nodes, if the driver did not answer."""
     problems = {problem.code for problem in host.problems}
-    has_nodes = host.virtualization not in ("wsl2", "tegra")
-    if problems & _UNEXPLAINED_PROBLEMS and has_nodes:
-        facts += host_facts.node_facts(_device_nodes(root))
-    return facts
-
-
-def _device_nodes(root: str) -> dict[str, str]:
-    """Return the state of the driver's device nodes: yes, missing, or denied to this user."""
+    if host.virtualization in ("wsl2", "tegra") or not problems & _UNEXPLAINED_PROBLEMS:
+        return ()
     states = {}
     for path in DEVICE_NODES:
         node = os.path.join(root, path.lstrip("/"))
@@ -361,7 +317,7 @@ def _device_nodes(root: str) -> dict[str, str]:
             states[path] = "yes"
         else:
             states[path] = "denied"
-    return states
+    return host_facts.node_facts(states)
 
 
 def _facts_of_environment(
@@ -394,33 +350,24 @@ def _facts_of_environment(
     return facts
 
 
-def _facts_of_tests(environment: _Environment) -> Iterator[Fact]:
-    """Yield the facts of the probe tests that ran."""
-    yield from check_facts.test_facts(
-        (result.test, result.device, result.status, result.evidence)
-        for result in environment.test_results
-    )
-
-
-def _facts_of_listing(log_facts: Sequence[Fact], stages: Stages) -> Iterator[Fact]:
+def _facts_of_listing(log: Case, data: CompatibilityData) -> Iterator[Fact]:
     """Yield what the compatibility rules have against the versions and the GPU that a log lists.
 
     A log that lists them without a failure may show the cause of one.
     """
     versions: dict[str, set[str]] = {}
-    for fact in log_facts:
-        if fact.kind == "package":
-            versions.setdefault(fact.subject, set()).add(fact.value)
+    for fact in log.of_kind("package"):
+        versions.setdefault(fact.subject, set()).add(fact.value)
     pins = tuple(
         (name, max(listed, key=len))  # with its local part
         for name, listed in versions.items()
         if len({version.partition("+")[0] for version in listed}) == 1
     )
-    host = machine_of(log_facts).described(stages.describe)
+    host, _flags = machine_of(log, data)
     if host is None or not pins:
         return
-    reasons = pin_reasons(pins, host, stages.data)
-    builds = known_builds(pins, host.platform, stages.data)
+    reasons = pin_reasons(pins, host, data)
+    builds = known_builds(pins, host.platform, data)
     for fact in host_facts.reason_facts(reasons, host, builds, pins):
         if (fact.kind, fact.value) != ("test", "pass"):
             yield fact.replace(where="versions in the log")
@@ -435,36 +382,23 @@ def _is_of_loader(fact: Fact) -> bool:
     return is_test or fact.where == host_facts.SYSTEM_LOADER
 
 
-def _without_doubtful(facts: Iterable[Fact], log_facts: Sequence[Fact]) -> list[Fact]:
+def _without_doubtful(facts: Iterable[Fact], log: Case) -> list[Fact]:
     """Return the host's facts without the tests that say nothing about the log's failure.
 
     The program of the log may need a library for a package that no check reads. If the log misses
     a library, a passed check of libraries is therefore no proof. A full GPU memory explains
     nothing if the log shows no failure.
     """
-    doubted_passes = _doubted_tests(log_facts)
-    log = Case(log_facts, ())
-    log_shows_no_fault = not log.faults()
-    kept = []
-    for fact in facts:
-        if fact.kind == "test":
-            if fact.value == "pass" and fact.subject in doubted_passes:
-                continue
-            if log_shows_no_fault and fact.subject == "free-memory":
-                continue
-        kept.append(fact)
-    return kept
-
-
-def _doubted_tests(log_facts: Iterable[Fact]) -> Collection[str]:
-    """Return the tests of libraries that a library which the log misses calls into question."""
-    missing = [fact.subject for fact in log_facts if fact.kind == "library-missing"]
-    doubted = set()
-    if missing:
-        doubted.add("libraries-resolve")
+    missing = [fact.subject for fact in log.of_kind("library-missing")]
+    doubted = {"libraries-resolve"} if missing else set()
     if any(name.startswith("libcudnn") for name in missing):
         doubted |= {"cudnn-complete", "cudnn-present"}
-    return doubted
+    doubtful = {(test, "pass") for test in doubted}
+    if not log.faults():
+        doubtful |= {("free-memory", status) for status in ("pass", "fail", "unknown")}
+    return [
+        fact for fact in facts if fact.kind != "test" or (fact.subject, fact.value) not in doubtful
+    ]
 
 
 # ---- the remedy ---------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ The solve is for this host, or for the machine and the frameworks that a log nam
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from packaging.specifiers import SpecifierSet
@@ -14,10 +14,11 @@ from packaging.specifiers import SpecifierSet
 from ..compat.data import CompatibilityData, gpu_key, load
 from ..compat.evaluate import build_reasons
 from ..compat.extensions import FRAMEWORK
+from ..detect.described import describe
 from ..errors import GpuEnvError, InputError, NoSolutionError
 from ..model import Build, Choice, Framework, Host, Plan, Request, Value, show_pair
 from .catalog import causes, toolkit_driver
-from .model import Fact
+from .facts import Case
 from .origin import stated_gpus
 
 _PARTS_OF_RELEASE = 3  # "2.1.0"
@@ -35,17 +36,6 @@ class Solve(Protocol):
 
         Raises:
             GpuEnvError: there is no solution, or the data cannot be read.
-        """
-
-
-class Describe(Protocol):
-    """Makes a host from the texts of the host flags."""
-
-    def __call__(self, *, gpus: tuple[str, ...], driver: str | None, python: str | None) -> Host:
-        """Return the host.
-
-        Raises:
-            InputError: a text is not understood.
         """
 
 
@@ -103,16 +93,15 @@ def find_remedy(
     frameworks = _installed_frameworks(installed, data)
     if not frameworks:
         return None
-    companions = _installed_companions(frameworks, installed)
-    same_versions = []
-    any_version = []
-    for framework, version in frameworks:
-        same_versions.append(framework.name + _same_release(version))
-        any_version.append(framework.name)
+    companions = sorted(
+        name for framework, _ in frameworks for name in framework.companions if name in installed
+    )
+    same_versions = [framework.name + _same_release(version) for framework, version in frameworks]
+    any_version = [framework.name for framework, _ in frameworks]
     failure = None
     for asked in (same_versions, any_version):
         try:
-            request = Request(frameworks=tuple(asked), requirements=companions)
+            request = Request(frameworks=tuple(asked), requirements=tuple(companions))
             plan = solve(request, host, changes=asked == any_version)
         except NoSolutionError as error:
             found = [(change.change, change.gives) for change in error.explanation.changes]
@@ -182,16 +171,13 @@ def _suitable_builds(
         for build in data.builds(framework.distribution, host.platform):
             is_asked = specifier.contains(build.version, prereleases=True)
             is_other = not _is_same(framework.name, build, failing)
-            if is_asked and is_other and _suits(build, host, data):
+            reasons = build_reasons(build.local, build, host, data, on_path=True)
+            if is_asked and is_other and not reasons:
                 names.append(f"{framework.name} {build.version} ({build.variant})")
                 break
         else:
             return ()
     return tuple(names)
-
-
-def _suits(build: Build, host: Host, data: CompatibilityData) -> bool:
-    return not build_reasons(build.local, build, host, data, on_path=True)
 
 
 def _same_release(version: str) -> str:
@@ -206,32 +192,14 @@ def _same_release(version: str) -> str:
 def _installed_frameworks(
     installed: Mapping[str, str], data: CompatibilityData
 ) -> list[tuple[Framework, str]]:
-    """Return the installed frameworks with their versions."""
+    """Return the installed frameworks with their versions, whichever distribution has them."""
     frameworks = []
-    for name in data.frameworks():
-        framework = data.framework(name)
-        version = _installed_version(framework, installed) if framework else None
-        if framework is not None and version is not None:
-            frameworks.append((framework, version))
+    for framework in filter(None, map(data.framework, data.frameworks())):
+        providers = [framework.distribution, *(way.distribution for way in framework.ways)]
+        versions = [installed[name] for name in providers if name in installed]
+        if versions:
+            frameworks.append((framework, versions[0]))
     return frameworks
-
-
-def _installed_version(framework: Framework, installed: Mapping[str, str]) -> str | None:
-    """Return the installed version of a framework, whichever distribution provides it."""
-    providers = [way.distribution for way in framework.ways]
-    for name in (framework.distribution, *providers):
-        if name in installed:
-            return installed[name]
-    return None
-
-
-def _installed_companions(
-    frameworks: Iterable[tuple[Framework, str]], installed: Mapping[str, str]
-) -> tuple[str, ...]:
-    names = []
-    for framework, _version in frameworks:
-        names += [name for name in framework.companions if name in installed]
-    return tuple(sorted(names))
 
 
 def _command(
@@ -257,12 +225,7 @@ def _command(
 
 
 def remedy_for_log(
-    log_facts: Sequence[Fact],
-    describe: Describe,
-    cause: str,
-    *,
-    data: CompatibilityData,
-    solve: Solve,
+    log: Case, cause: str, *, data: CompatibilityData, solve: Solve
 ) -> Remedy | None:
     """Return the new solve for the machine and the frameworks that a log names.
 
@@ -270,104 +233,69 @@ def remedy_for_log(
         None if the log names no GPU or no framework, if one of them is unknown, or if the log's
         nvcc cannot compile for the solution.
     """
-    machine = machine_of(log_facts)
-    host = machine.described(describe) if machine.gpus and machine.frameworks else None
-    if host is None:
+    host, flags = machine_of(log, data)
+    frameworks = _frameworks(log)
+    if host is None or not host.gpus or not frameworks:
         return None
     failing = None
     if not causes()[cause].reinstall:
-        built = {fact.subject: fact.value for fact in log_facts if fact.kind == "cuda-built"}
-        failing = {name: (version, built.get(name, "")) for name, version in machine.frameworks}
+        built = {fact.subject: fact.value for fact in log.of_kind("cuda-built")}
+        failing = {name: (version, built.get(name, "")) for name, version in frameworks.items()}
     remedy = find_remedy(
-        machine.frameworks, host, None, machine.flags, data=data, solve=solve, failing=failing
+        frameworks.items(), host, None, flags, data=data, solve=solve, failing=failing
     )
-    if remedy is None or not _suits_compiler(remedy.choices, log_facts):
-        return None
-    return remedy.replace(machine="the machine of the log")
-
-
-def _suits_compiler(choices: Iterable[Choice], log_facts: Sequence[Fact]) -> bool:
-    """Whether the nvcc of a log, which failed to compile an extension, can do so for the builds."""
-    failed = any((fact.kind, fact.subject) == ("says", "cuda_major_mismatch") for fact in log_facts)
-    compilers = [fact for fact in log_facts if (fact.kind, fact.subject) == ("toolkit", "nvcc")]
-    if not failed or not compilers:
-        return True
-    major = compilers[0].value.partition(".")[0]
-    return all(choice.cuda is None or str(choice.cuda[0]) == major for choice in choices)
-
-
-class LogMachine(Value):
-    """What a log says about its machine and about the frameworks that are installed on it.
-
-    Attributes:
-        gpus: names of GPUs, or compute capabilities.
-        driver: a driver release, or "".
-        python: a version of Python, or "".
-        frameworks: (name, version) pairs; the version may be shortened, or "".
-    """
-
-    gpus: tuple[str, ...]
-    driver: str
-    python: str
-    frameworks: tuple[tuple[str, str], ...]
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """Return the flags that describe the machine."""
-        words: list[str] = []
-        for gpu in self.gpus:
-            words += ["--gpu", gpu]
-        if self.driver:
-            words += ["--driver", self.driver]
-        if self.python:
-            words += ["--python", self.python]
-        return tuple(words)
-
-    def described(self, describe: Describe) -> Host | None:
-        """Return the machine as a host, or None if a text is not understood."""
-        try:
-            return describe(gpus=self.gpus, driver=self.driver or None, python=self.python or None)
-        except InputError:
+    compiler = log.first("toolkit", subject="nvcc")
+    if remedy and compiler and log.about("says", "cuda_major_mismatch"):
+        # It failed to compile an extension, and compiles for builds of its own CUDA alone.
+        major = compiler.value.partition(".")[0]
+        if any(choice.cuda and str(choice.cuda[0]) != major for choice in remedy.choices):
             return None
+    return remedy.replace(machine="the machine of the log") if remedy else None
 
 
-def machine_of(log_facts: Sequence[Fact]) -> LogMachine:
-    """Return the machine of a log."""
-    return LogMachine(
-        gpus=_gpus(log_facts),
-        driver=_driver(log_facts),
-        python=next(_values(log_facts, "python"), ""),
-        frameworks=_frameworks(log_facts),
-    )
+def machine_of(log: Case, data: CompatibilityData) -> tuple[Host | None, list[str]]:
+    """Return the machine of a log, and the flags that describe it.
 
-
-def _gpus(log_facts: Sequence[Fact]) -> tuple[str, ...]:
+    The machine is None if the data does not know its GPU or its driver.
+    """
     named = {
-        gpu_key(fact.value): fact.value
-        for fact in stated_gpus(log_facts)
-        if load().compute_capability(fact.value) is not None
+        gpu_key(gpu.value): gpu.value
+        for gpu in stated_gpus(log)
+        if load().compute_capability(gpu.value) is not None
     }
-    if named:
-        return tuple(named.values())
-    capabilities = [
-        fact.value for fact in log_facts if fact.kind == "capability" and fact.subject != "compiler"
-    ]
-    return tuple(dict.fromkeys(capabilities))
+    capabilities = [fact.value for fact in log.of_kind("capability") if fact.subject != "compiler"]
+    gpus = list(named.values() or dict.fromkeys(capabilities))
+    driver = _driver(log)
+    python = next((fact.value for fact in log.of_kind("python")), None)
+    flags = [word for gpu in gpus for word in ("--gpu", gpu)]
+    if driver:
+        flags += ["--driver", driver]
+    if python:
+        flags += ["--python", python]
+    try:
+        host = describe(
+            None, data, gpus=gpus, driver=driver, python=python, platform=None, glibc=None
+        )
+    except InputError:
+        return None, flags
+    return host, flags
 
 
-def _driver(log_facts: Sequence[Fact]) -> str:
+def _driver(log: Case) -> str | None:
     """Return the driver release, or the first one that supports the stated CUDA version."""
-    releases = [fact for fact in log_facts if fact.kind == "driver" and "." in fact.value]
-    for fact in sorted(releases, key=lambda fact: fact.subject == "userspace"):
-        return fact.value
-    named = next(_values(log_facts, "driver-named"), "")
-    return named or next(map(toolkit_driver, _values(log_facts, "driver-cuda")), "")
+    releases = [fact for fact in log.of_kind("driver") if "." in fact.value]
+    releases.sort(key=lambda fact: fact.subject == "userspace")
+    releases += log.of_kind("driver-named")
+    if releases:
+        return releases[0].value
+    supported = log.first("driver-cuda")
+    return toolkit_driver(supported.value) or None if supported else None
 
 
-def _frameworks(log_facts: Sequence[Fact]) -> tuple[tuple[str, str], ...]:
-    """Return the named frameworks, each with the most exact version that the log states."""
+def _frameworks(log: Case) -> dict[str, str]:
+    """Return the named frameworks with the most exact version that the log states; "" for none."""
     versions: dict[str, str] = {}
-    for fact in log_facts:
+    for fact in log.log:
         if fact.subject not in _FRAMEWORKS:
             continue
         if fact.kind in _KINDS_WITH_VERSION:
@@ -375,12 +303,8 @@ def _frameworks(log_facts: Sequence[Fact]) -> tuple[tuple[str, str], ...]:
             versions[fact.subject] = max(known, fact.value, key=_parts)
         elif fact.kind in ("cuda-built", "architecture-missing"):
             versions.setdefault(fact.subject, "")
-    return tuple(versions.items())
+    return versions
 
 
 def _parts(version: str) -> int:
     return len(version.split(".")) if version else 0
-
-
-def _values(log_facts: Iterable[Fact], kind: str) -> Iterator[str]:
-    return (fact.value for fact in log_facts if fact.kind == kind)
