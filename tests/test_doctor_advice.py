@@ -9,7 +9,6 @@ import gpuenv
 from gpuenv import cli, solve
 from gpuenv.compat.data import load
 from gpuenv.compat.evaluate import agreements, built_with, packages_of_pins
-from gpuenv.doctor.catalog import causes
 from gpuenv.doctor.log_reader import read_log
 from gpuenv.doctor.origin import find_origin
 from gpuenv.render import doctor as render
@@ -27,7 +26,7 @@ def examined(log):
 @together(CASES["case"])
 def test_the_fix_says_what_the_facts_mean(case):
     found = examined(case["log"])
-    fix = render.doctor_json(found, causes())["verdicts"][0]["fix"]
+    fix = render.doctor_json(found)["verdicts"][0]["fix"]
     for part in case.get("says", ()):
         assert part in fix
     for part in case.get("never", ()):
@@ -49,8 +48,8 @@ def test_the_proposed_command_gives_what_the_answer_says(case):
 @together(CASES["case"])
 def test_the_answer_is_short(case):
     found = examined(case["log"])
-    short = render.doctor_lines(found, causes(), "the log")
-    whole = render.doctor_lines(found, causes(), "the log", verbose=True)
+    short = render.doctor_lines(found, "the log")
+    whole = render.doctor_lines(found, "the log", verbose=True)
     assert len(short) < len(whole)
     assert short[0] == whole[0]
     assert short[1].startswith("  log line")

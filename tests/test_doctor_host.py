@@ -37,7 +37,6 @@ pytestmark = on_x86_64
 EXAMINE = """
 import io, json, sys
 import gpuenv
-from gpuenv.doctor import causes
 from gpuenv.render import doctor as explanation
 root, target, log, probe, tests, kept = json.loads(sys.argv[1])
 sys.path.append(tests)
@@ -46,7 +45,7 @@ kept_answers.keep_in(kept)
 host = gpuenv.detect(root=root, python="3.12")
 stream = io.BytesIO(log.encode())
 found = gpuenv.examine(stream, host, target=target, probe=probe, root=root, timeout=200)
-json.dump(explanation.doctor_json(found, causes()), sys.stdout)
+json.dump(explanation.doctor_json(found), sys.stdout)
 """
 
 

@@ -4,7 +4,6 @@ import io
 import venv
 
 import gpuenv
-from gpuenv.doctor.catalog import causes
 from gpuenv.doctor.judge import diagnose
 from gpuenv.doctor.log_reader import read_log
 from gpuenv.model import Gpu, Host, Problem, Python
@@ -63,8 +62,8 @@ def test_the_origin_decides_what_is_evidence(case, tmp_path):
         root=str(tmp_path),
     )
     name = "the log" if log else ""
-    text = "\n".join(render.doctor_lines(found, causes(), name, verbose=True))
-    document = render.doctor_json(found, causes())
+    text = "\n".join(render.doctor_lines(found, name, verbose=True))
+    document = render.doctor_json(found)
     assert (document["origin"] or {"place": ""})["place"] == case["place"], text
     verdicts = [
         verdict

@@ -16,7 +16,6 @@ from contextlib import ExitStack
 from typing import Any, BinaryIO
 
 from .. import api
-from ..doctor import catalog
 from ..errors import GpuEnvError, InputError
 from ..model import Host
 from ..prefix import active_environment, interpreter_of, is_conda, is_venv, prefix_of
@@ -123,12 +122,11 @@ class Doctor(Command):
                 timeout=arguments.timeout,
                 flags=flags,
             )
-        causes = catalog.causes()
         name = ""
         if log is not None:
             name = "the log" if arguments.log in (None, "-") else arguments.log
-        lines = render.doctor_lines(examination, causes, name, verbose=arguments.verbose > 0)
-        document, is_well = render.doctor_json(examination, causes), render.well(examination)
+        lines = render.doctor_lines(examination, name, verbose=arguments.verbose > 0)
+        document, is_well = render.doctor_json(examination), render.well(examination)
         return print_result(document, lines, ok=is_well)
 
 

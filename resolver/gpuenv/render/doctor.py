@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any
 
-from ..doctor.catalog import Cause, tests
+import msgspec
+
+from ..doctor.catalog import Cause, causes, tests
 from ..doctor.diagnosis import Examination
-from ..doctor.model import Diagnosis, Fact, Outside, Verdict
+from ..doctor.model import Diagnosis, Outside, Verdict
 from ..doctor.origin import Origin
 from ..doctor.remedy import Remedy
 from ..model import Check
 from .checks import check_lines, checks_json, ok, summary_lines
 from .text import Line, columns
 from .values import choice_text
-
-Causes = Mapping[str, Cause]
 
 SHOWN = 6  # lines of evidence, and further causes
 # What to look at if a new solve gives what is installed.
@@ -42,7 +42,6 @@ CONFIDENCE = {
 
 def doctor_lines(
     examination: Examination,
-    causes: Causes,
     name: str,
     *,
     verbose: bool = False,
@@ -54,14 +53,13 @@ def doctor_lines(
 
     Args:
         examination: what was found.
-        causes: what the data knows about each cause.
         name: the name of the log; "" without one.
         verbose: whether everything is shown, also with a log.
     """
     named = _named(examination.diagnosis)
     if named and _has_log(examination) and not (verbose or examination.test_results):
-        return _short_lines(named[0], examination, causes)
-    lines = _verdict_lines(examination, causes, name)
+        return _short_lines(named[0], examination)
+    lines = _verdict_lines(examination, name)
     checks = _checks_section(examination, verbose=verbose)
     for section in (_test_lines(examination), checks, _gaps(examination)):
         if section:
@@ -90,25 +88,25 @@ def _named(diagnosis: Diagnosis) -> list[Verdict]:
 # ---- the verdict --------------------------------------------------------------------------------
 
 
-def _verdict_lines(examination: Examination, causes: Causes, name: str) -> list[str]:
+def _verdict_lines(examination: Examination, name: str) -> list[str]:
     diagnosis = examination.diagnosis
     if diagnosis.abstained:
         return _abstention_lines(examination, name)
     verdicts = _named(diagnosis)
     if not verdicts:
         return [_no_cause_line(examination, name)]
-    lines = _first_cause_lines(verdicts[0], examination, causes)
+    lines = _first_cause_lines(verdicts[0], examination)
     if verdicts[1:]:
         lines += ["", "also:"]
         for verdict in verdicts[1:SHOWN]:
-            lines += _further_cause_lines(verdict, causes)
+            lines += _further_cause_lines(verdict)
     return lines
 
 
-def _short_lines(first: Verdict, examination: Examination, causes: Causes) -> list[str]:
+def _short_lines(first: Verdict, examination: Examination) -> list[str]:
     """Return the first cause, one line of evidence, the fix, and where the log was read."""
-    lines = [_headline(first, causes), *_cut(f"  {line}" for line in first.evidence[:1])]
-    lines += _wrapped(fix_text(first, examination, causes, first=True))
+    lines = [_headline(first), *_cut(f"  {line}" for line in first.evidence[:1])]
+    lines += _wrapped(fix_text(first, examination, first=True))
     origin = examination.origin
     if origin is not None and not origin.is_evidence:
         lines.append(_place_of_log(origin))
@@ -121,24 +119,24 @@ def _place_of_log(origin: Origin) -> str:
     return "This machine is not used as evidence. --here uses it."
 
 
-def _headline(verdict: Verdict, causes: Causes) -> str:
-    title = verdict.title or causes[verdict.cause].title
+def _headline(verdict: Verdict) -> str:
+    title = verdict.title or causes()[verdict.cause].title
     text = f"{title}  [{verdict.cause}; {CONFIDENCE[verdict.confidence]}]"
     return Line(text, "bad", marked=len(title))
 
 
-def _first_cause_lines(verdict: Verdict, examination: Examination, causes: Causes) -> list[str]:
-    lines = [_headline(verdict, causes), "evidence:"]
+def _first_cause_lines(verdict: Verdict, examination: Examination) -> list[str]:
+    lines = [_headline(verdict), "evidence:"]
     lines += _cut(f"  {line}" for line in verdict.evidence[:SHOWN])
     if len(verdict.evidence) > SHOWN:
         lines.append(f"  and {len(verdict.evidence) - SHOWN} more (--json lists all)")
     lines.append("what to do:")
-    return lines + _wrapped(fix_text(verdict, examination, causes, first=True))
+    return lines + _wrapped(fix_text(verdict, examination, first=True))
 
 
-def _further_cause_lines(verdict: Verdict, causes: Causes) -> list[str]:
+def _further_cause_lines(verdict: Verdict) -> list[str]:
     confidence = CONFIDENCE[verdict.confidence]
-    title = verdict.title or causes[verdict.cause].title
+    title = verdict.title or causes()[verdict.cause].title
     line = f"  {title} ({verdict.cause}; {confidence})"
     return [line, *_cut(f"    {line}" for line in verdict.evidence[:1])]
 
@@ -279,7 +277,7 @@ def _wrapped(text: str) -> list[str]:
 # ---- what to do ---------------------------------------------------------------------------------
 
 
-def fix_text(verdict: Verdict, examination: Examination, causes: Causes, *, first: bool) -> str:
+def fix_text(verdict: Verdict, examination: Examination, *, first: bool) -> str:
     """Return what to do about a verdict on this host.
 
     Args:
@@ -298,7 +296,7 @@ def fix_text(verdict: Verdict, examination: Examination, causes: Causes, *, firs
     if not parts or verdict.cause == "driver_too_old":
         parts.append(verdict.fix)
     parts = [*verdict.advice, *parts]
-    cause = causes[verdict.cause]
+    cause = causes()[verdict.cause]
     if cause.root and first and remedy is None:
         parts.append("This needs root on the host; gpuenv changes nothing there.")
     elif cause.scope == "program":
@@ -356,36 +354,33 @@ def _loader_text(examination: Examination) -> str:
 # ---- JSON ---------------------------------------------------------------------------------------
 
 
-def doctor_json(examination: Examination, causes: Causes) -> dict[str, Any]:
+def doctor_json(examination: Examination) -> dict[str, Any]:
     """Return the document of `doctor --json`."""
     diagnosis = examination.diagnosis
     verdicts = []
     for place, verdict in enumerate(diagnosis.verdicts):
-        fix = fix_text(verdict, examination, causes, first=place == 0)
+        fix = fix_text(verdict, examination, first=place == 0)
         verdicts.append(
             {
                 "cause": verdict.cause,
-                "title": verdict.title or causes[verdict.cause].title,
+                "title": verdict.title or causes()[verdict.cause].title,
                 "confidence": verdict.confidence,
                 "evidence": list(verdict.evidence),
                 "fix": fix,
-                "risk": _risk(causes[verdict.cause]),
+                "risk": _risk(causes()[verdict.cause]),
             }
         )
-    remedy = None
-    if examination.remedy is not None:
-        remedy = _remedy_json(examination.remedy)
     return {
         "abstained": diagnosis.abstained,
         "verdicts": verdicts,
         "failures": list(diagnosis.failures),
-        "facts": [_fact_json(fact) for fact in examination.facts],
+        "facts": list(map(msgspec.structs.asdict, examination.facts)),
         "next_tests": [_next_test_json(test, examination) for test in diagnosis.next_tests],
         "outside": _outside_json(diagnosis.outside),
         "origin": _origin_json(examination.origin),
-        "tests": _tests_json(examination),
-        "checks": _checks_json(examination.checks),
-        "remedy": remedy,
+        "tests": list(map(msgspec.structs.asdict, examination.test_results)),
+        "checks": checks_json(examination.checks)["checks"],
+        "remedy": _remedy_json(examination.remedy) if examination.remedy else None,
     }
 
 
@@ -396,16 +391,6 @@ def _risk(cause: Cause) -> str:
     if cause.scope == "program":
         return "changes the program"
     return "makes a new environment beside the present one"
-
-
-def _fact_json(fact: Fact) -> dict[str, str]:
-    return {
-        "kind": fact.kind,
-        "subject": fact.subject,
-        "value": fact.value,
-        "where": fact.where,
-        "text": fact.text,
-    }
 
 
 def _next_test_json(test: str, examination: Examination) -> dict[str, str]:
@@ -428,18 +413,6 @@ def _outside_json(outside: Outside | None) -> dict[str, object] | None:
     if outside is None:
         return None
     return {"area": outside.area, "evidence": list(outside.evidence), "fix": outside.fix}
-
-
-def _tests_json(examination: Examination) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = []
-    for result in examination.test_results:
-        row = {"test": result.test, "device": result.device, "status": result.status}
-        rows.append({**row, "evidence": result.evidence})
-    return rows
-
-
-def _checks_json(checks: Sequence[Check]) -> object:
-    return checks_json(checks)["checks"]
 
 
 def _remedy_json(remedy: Remedy) -> dict[str, object]:

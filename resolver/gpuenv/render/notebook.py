@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from ..doctor import catalog
 from ..doctor.diagnosis import Examination
 from ..model import Checks, Plan
 from .checks import summary_lines
@@ -30,7 +29,7 @@ def to_html(value: object) -> str | None:
         return _html(summary_lines(value))
     if isinstance(value, Examination):
         name = "" if value.origin is None else "the log"
-        return _html(doctor_lines(value, catalog.causes(), name))
+        return _html(doctor_lines(value, name))
     return None
 
 
