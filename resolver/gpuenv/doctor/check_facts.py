@@ -28,23 +28,23 @@ def check_facts(checks: Sequence[Check]) -> tuple[Fact, ...]:
     another cuDNN, or packages that overwrite each other's libraries, make later checks fail.
     """
     root_test = _root_test(checks)
-    library_marks = _failed_library_marks(checks)
+    libraries = ("cudnn", "libraries", "fail")  # the failed check that opened cuDNN's libraries
+    library_marks: list[Mark] = []
+    for check in checks:
+        if (check.name, check.subject, check.status) == libraries:
+            library_marks += check.marks
     facts: list[Fact] = []
-    for check in sorted(checks, key=_sort_key):
-        observed = _facts_of_check(check, library_marks)
-        facts.extend(_attributed(fact, root_test) for fact in observed)
+    # The checks that explain others come first.
+    for check in sorted(checks, key=lambda check: check.name not in ("loader", "owners")):
+        for observed in _facts_of_check(check, library_marks):
+            is_failure = (observed.kind, observed.value) == ("test", "fail")
+            if root_test and is_failure and observed.subject in _CONSEQUENCES:
+                facts.append(observed.replace(subject=root_test))
+            else:
+                facts.append(observed)
     facts += _each_device_facts(checks)
     facts += _owner_facts(checks)
     return tuple(facts)
-
-
-def _sort_key(check: Check) -> bool:
-    """Sort the checks that explain others to the front."""
-    return check.name not in ("loader", "owners")
-
-
-def _where(check: Check) -> str:
-    return f"host: check {check.name} {check.subject}".rstrip()
 
 
 # ---- failures that follow from others -----------------------------------------------------------
@@ -57,34 +57,14 @@ def _root_test(checks: Sequence[Check]) -> str | None:
             return "loader-path"
     marks = [mark for check in checks if check.name in ("owners", "files") for mark in check.marks]
     for code, path, owners in marks:
-        if code == "two-owners" and _is_library_of_two(path, owners):
+        # A library, or a file of two NVIDIA packages.
+        is_library = ".so" in os.path.basename(path) or owners.count("nvidia-") > 1
+        if code == "two-owners" and is_library:
             return "one-cuda-major" if "nvidia-" in owners else "environment"
     if any(code in ("no-record", "twice") for code, _, _ in marks):
         # Without its list of files, other checks find no file of a distribution.
         return "environment"
     return None
-
-
-def _is_library_of_two(path: str, owners: str) -> bool:
-    """Whether a file of two owners is a library, or belongs to two NVIDIA packages."""
-    return ".so" in os.path.basename(path) or owners.count("nvidia-") > 1
-
-
-def _attributed(observed: Fact, root_test: str | None) -> Fact:
-    """Return the fact, or for a consequence the failed test that explains it."""
-    is_failure = observed.kind == "test" and observed.value == "fail"
-    if root_test is not None and is_failure and observed.subject in _CONSEQUENCES:
-        return observed.replace(subject=root_test)
-    return observed
-
-
-def _failed_library_marks(checks: Sequence[Check]) -> tuple[Mark, ...]:
-    """Return the marks of the failed check that opened cuDNN's libraries."""
-    marks: list[Mark] = []
-    for check in checks:
-        if (check.name, check.subject, check.status) == ("cudnn", "libraries", "fail"):
-            marks += check.marks
-    return tuple(marks)
 
 
 # ---- facts of all checks together ---------------------------------------------------------------
@@ -116,22 +96,21 @@ def _owner_facts(checks: Sequence[Check]) -> Iterator[Fact]:
 # ---- facts of one check -------------------------------------------------------------------------
 
 
-def _facts_of_check(check: Check, library_marks: Sequence[Mark]) -> Iterator[Fact]:
-    """Yield what the rows [[check]] of facts.toml say about one check, each fact once.
+def _facts_of_check(check: Check, library_marks: Sequence[Mark]) -> list[Fact]:
+    """Return what the rows [[check]] of facts.toml say about one check, each fact once.
 
     Args:
         library_marks: the marks of the failed check of cuDNN's libraries, or ().
     """
-    seen = set()
+    facts: dict[tuple[str, str, str], Fact] = {}
     for row in fact_rows()["check"]:
         matches = _matches(row, check, library_marks)
         for match in matches[: 1 if row.get("first") else None]:
-            for one in _facts_of_match(row, check, match):
-                if (one.kind, one.subject, one.value) not in seen:
-                    seen.add((one.kind, one.subject, one.value))
-                    yield one
+            for observed in _facts_of_match(row, check, match):
+                facts.setdefault((observed.kind, observed.subject, observed.value), observed)
         if matches and row.get("last"):
-            return
+            break
+    return list(facts.values())
 
 
 def _matches(row: Row, check: Check, library_marks: Sequence[Mark]) -> list[_Match]:
@@ -166,8 +145,9 @@ def _facts_of_match(row: Row, check: Check, match: _Match) -> Iterator[Fact]:
         return _FIELD.sub(lambda field: names[field[1]], text)
 
     text = filled(row.get("text", "{evidence}"))
+    where = f"host: check {check.name} {check.subject}".rstrip()
     for kind, subject, value in row["facts"]:
-        yield fact(kind, filled(subject), filled(value), _where(check), text)
+        yield fact(kind, filled(subject), filled(value), where, text)
 
 
 # ---- probe tests --------------------------------------------------------------------------------

@@ -32,7 +32,6 @@ from .other_binaries import other_binary_facts
 from .remedy import Remedy, Solve, find_remedy, machine_of, remedy_for_log
 from .stream import unpacked
 
-DEVICE_NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm")
 _CHUNK = 1 << 16  # bytes of a log that are read at once
 # Problems of the detection that the device nodes may explain.
 _UNEXPLAINED_PROBLEMS = frozenset(
@@ -295,29 +294,15 @@ def _facts_of_machine(
     if described:
         facts += host_facts.host_facts(host, described=True)
     elif is_evidence:
-        facts += [*host_facts.host_facts(host), *_facts_of_nodes(host, root)]
+        facts += host_facts.host_facts(host)
+        problems = {problem.code for problem in host.problems}
+        if problems & _UNEXPLAINED_PROBLEMS and host.virtualization not in ("wsl2", "tegra"):
+            facts += host_facts.node_facts(root)
     if has_variables:
         facts += host_facts.variable_facts(os.environ)
     if is_evidence and not described:
         facts += host_facts.limit_facts()
     return facts + [fact for fact in of_environment if is_evidence or not _is_of_loader(fact)]
-
-
-def _facts_of_nodes(host: Host, root: str) -> tuple[Fact, ...]:
-    """Return the facts of the driver's device nodes, if the driver did not answer."""
-    problems = {problem.code for problem in host.problems}
-    if host.virtualization in ("wsl2", "tegra") or not problems & _UNEXPLAINED_PROBLEMS:
-        return ()
-    states = {}
-    for path in DEVICE_NODES:
-        node = os.path.join(root, path.lstrip("/"))
-        if not os.path.exists(node):
-            states[path] = "missing"
-        elif os.access(node, os.R_OK | os.W_OK):
-            states[path] = "yes"
-        else:
-            states[path] = "denied"
-    return host_facts.node_facts(states)
 
 
 def _facts_of_environment(
@@ -338,9 +323,7 @@ def _facts_of_environment(
         *host_facts.reason_facts(reasons, host, builds, pins),
         *check_facts.check_facts(checks),
     ]
-    presence = host_facts.presence_facts(
-        list(installed.libraries), probe_tests.system_cudnn(), pins
-    )
+    presence = host_facts.presence_facts(installed.libraries, probe_tests.system_cudnn(), pins)
     needs_cudnn = any(build.cuda is not None for build in builds)
     facts += [fact for fact in presence if needs_cudnn or fact.kind != "test"]
     for check in checks:

@@ -1,7 +1,6 @@
 """Turns what is known of the host into facts: detection, packages, compatibility and variables.
 
-The functions turn values into facts and look at nothing themselves. Every fact names its source
-("host: NVML", "host: check cudnn version").
+Every fact names its source ("host: NVML", "host: check cudnn version").
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..errors import Reason
-from ..model import Build, Gpu, Host, Problem, show_pair
+from ..model import Build, Host, show_pair
 from .catalog import fact_rows
 from .facts import is_mostly_free, is_nearly_full
 from .model import MAX_TEXT, Fact
@@ -29,6 +28,7 @@ _LIBRARIES = re.compile(
 )
 # Tests that pass if no reason and no doubt is against them.
 _TESTS_OF_RULES = ("driver-runtime", "architecture", "cudnn-version")
+_DEVICE_NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm")
 _PLACES = {"container": "in a container", "wsl2": "in WSL 2", "tegra": "on a Jetson"}
 
 
@@ -41,70 +41,53 @@ def fact(kind: str, subject: str, value: str, where: str, text: str) -> Fact:
 # ---- detection ----------------------------------------------------------------------------------
 
 
-def host_facts(host: Host, *, described: bool = False) -> tuple[Fact, ...]:
-    """Return the facts of the host; of a host that flags described, its GPUs and its driver."""
+def host_facts(host: Host, *, described: bool = False) -> Iterator[Fact]:
+    """Yield the facts of the host; of a host that flags described, its GPUs and its driver."""
     where = "host: as described" if described else "host: NVML"
-    facts = [*_driver_facts(host, where, described=described)]
-    for index, gpu in enumerate(host.gpus):
-        facts += _gpu_facts(index, gpu, where)
-    facts += _memory_facts(host, where)
-    if not described:
-        facts += _detected_facts(host, where)
-    return tuple(facts)
-
-
-def _driver_facts(host: Host, where: str, *, described: bool) -> Iterator[Fact]:
     if host.driver is not None:
-        driver_where = where
         source = dict(host.sources).get("driver")
-        if source is not None and not described:
-            driver_where = f"host: {source}"
+        driver_where = f"host: {source}" if source and not described else where
         yield fact("driver", "", host.driver, driver_where, f"the driver is {host.driver}")
     if host.driver_cuda is not None:
         cuda = show_pair(host.driver_cuda)
         yield fact("driver-cuda", "", cuda, where, f"the driver supports CUDA up to {cuda}")
-
-
-def _gpu_facts(index: int, gpu: Gpu, where: str) -> Iterator[Fact]:
-    number = str(index)
-    yield fact("gpu", number, gpu.name, where, f"GPU {index} is {gpu.name}")
-    if gpu.compute_capability is not None:
-        capability = show_pair(gpu.compute_capability)
-        text = f"GPU {index} {gpu.name} has compute capability {capability}"
-        yield fact("capability", number, capability, where, text)
-    if gpu.compute_mode is not None:
-        text = f"GPU {index} is in compute mode {gpu.compute_mode}"
-        yield fact("compute-mode", number, gpu.compute_mode, where, text)
+    for index, gpu in enumerate(host.gpus):
+        number = str(index)
+        yield fact("gpu", number, gpu.name, where, f"GPU {index} is {gpu.name}")
+        if gpu.compute_capability is not None:
+            capability = show_pair(gpu.compute_capability)
+            text = f"GPU {index} {gpu.name} has compute capability {capability}"
+            yield fact("capability", number, capability, where, text)
+        if gpu.compute_mode is not None:
+            text = f"GPU {index} is in compute mode {gpu.compute_mode}"
+            yield fact("compute-mode", number, gpu.compute_mode, where, text)
+    yield from _memory_facts(host, where)
+    if not described:
+        yield from _detected_facts(host, where)
 
 
 def _memory_facts(host: Host, where: str) -> Iterator[Fact]:
     """Yield the memory of every GPU, and the test of the GPU with the smallest free share."""
-    known = []
-    for index, gpu in enumerate(host.gpus):
-        if gpu.memory_free is not None and gpu.memory_total:
-            known.append((index, gpu.memory_free, gpu.memory_total))
-    for index, free, total in known:
-        text = f"GPU {index} has {memory_text(free, total)}"
-        yield fact("free-bytes", str(index), str(free), where, text)
-        yield fact("total-bytes", str(index), str(total), where, text)
+    known = [
+        (gpu.memory_free, gpu.memory_total, str(index))
+        for index, gpu in enumerate(host.gpus)
+        if gpu.memory_free is not None and gpu.memory_total
+    ]
+    for free, total, number in known:
+        text = _memory_text(free, total, number)
+        yield fact("free-bytes", number, str(free), where, text)
+        yield fact("total-bytes", number, str(total), where, text)
     if known:
-        index, free, total = min(known, key=lambda row: row[1] / row[2])
-        text = f"GPU {index} has {memory_text(free, total)}"
-        yield fact("test", "free-memory", memory_status(free, total), where, text)
+        free, total, number = min(known, key=lambda row: row[0] / row[1])
+        status = "pass" if is_mostly_free(free, total) else "unknown"
+        if is_nearly_full(free, total):
+            status = "fail"
+        yield fact("test", "free-memory", status, where, _memory_text(free, total, number))
 
 
-def memory_text(free: int, total: int) -> str:
-    """Return sizes in bytes as "40 MiB free of 81920 MiB (0 %)"."""
-    return f"{free // _MIB} MiB free of {total // _MIB} MiB ({free * 100 // total} %)"
-
-
-def memory_status(free: int, total: int) -> str:
-    """Return the result of the test "free-memory": fail if the memory is nearly full."""
-    if is_nearly_full(free, total):
-        return "fail"
-    if is_mostly_free(free, total):
-        return "pass"
-    return "unknown"
+def _memory_text(free: int, total: int, number: str) -> str:
+    share = free * 100 // total
+    return f"GPU {number} has {free // _MIB} MiB free of {total // _MIB} MiB ({share} %)"
 
 
 def _detected_facts(host: Host, where: str) -> Iterator[Fact]:
@@ -115,7 +98,9 @@ def _detected_facts(host: Host, where: str) -> Iterator[Fact]:
         value = "yes" if host.virtualization == virtualization else "no"
         yield fact(kind, "", value, "host: /proc", f"the process runs {place}")
     for problem in host.problems:
-        yield from _problem_facts(problem)
+        text = f"{problem.code}: {problem.detail}"
+        for kind, subject, value in fact_rows()["problem"].get(problem.code, ()):
+            yield fact(kind, subject, value, "host: detection", text)
         if problem.code == "driver-not-loaded":
             # NVML says so, too, if it cannot open the device files of a loaded module.
             source = dict(host.sources).get("driver", "")
@@ -123,50 +108,42 @@ def _detected_facts(host: Host, where: str) -> Iterator[Fact]:
             yield fact("module", "nvidia", state, "host: /proc", f"the module is {state}")
 
 
-def _problem_facts(problem: Problem) -> Iterator[Fact]:
-    text = f"{problem.code}: {problem.detail}"
-    for kind, subject, value in fact_rows()["problem"].get(problem.code, ()):
-        yield fact(kind, subject, value, "host: detection", text)
-
-
-def node_facts(nodes: Mapping[str, str]) -> tuple[Fact, ...]:
-    """Return the facts of device nodes.
+def node_facts(root: str) -> Iterator[Fact]:
+    """Yield the state of the driver's device nodes: yes, missing, or denied to this user.
 
     Args:
-        nodes: path -> yes, missing or denied.
+        root: the folder that holds /dev.
     """
-    facts = []
-    for path, state in nodes.items():
-        facts.append(fact("device-node", path, state, "host: /dev", f"{path}: {state}"))
-    state = nodes.get("/dev/nvidiactl", "missing")
+    states = {}
+    for path in _DEVICE_NODES:
+        node = os.path.join(root, path.lstrip("/"))
+        states[path] = "missing"
+        if os.path.exists(node):
+            states[path] = "yes" if os.access(node, os.R_OK | os.W_OK) else "denied"
+        yield fact("device-node", path, states[path], "host: /dev", f"{path}: {states[path]}")
+    state = states["/dev/nvidiactl"]
     if state != "missing":
         status = "pass" if state == "yes" else "fail"
-        text = f"/dev/nvidiactl: {state}"
-        facts.append(fact("test", "device-open", status, "host: /dev", text))
-    return tuple(facts)
+        yield fact("test", "device-open", status, "host: /dev", f"/dev/nvidiactl: {state}")
 
 
-def variable_facts(env: Mapping[str, str]) -> tuple[Fact, ...]:
-    """Return the variables that change libraries, visible devices or the use of memory."""
-    facts = []
+def variable_facts(env: Mapping[str, str]) -> Iterator[Fact]:
+    """Yield the variables that change libraries, visible devices or the use of memory."""
     for name, value in sorted(env.items()):
         if _VARIABLES.fullmatch(name):
-            where = f"host: variable {name}"
-            facts.append(fact("variable", name, value, where, f"{name}={value}"))
-    return tuple(facts)
+            yield fact("variable", name, value, f"host: variable {name}", f"{name}={value}")
 
 
-def limit_facts() -> tuple[Fact, ...]:
-    """Return the limit of the address space, if this process has one (ulimit -v)."""
+def limit_facts() -> Iterator[Fact]:
+    """Yield the limit of the address space, if this process has one (ulimit -v)."""
     try:
         import resource
     except ImportError:  # Windows
-        return ()
+        return
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit == resource.RLIM_INFINITY:
-        return ()
-    text = f"the address space is limited to {limit // _MIB} MiB (ulimit -v)"
-    return (fact("limit", "address-space", str(limit), "host: limits of this process", text),)
+    if limit != resource.RLIM_INFINITY:
+        text = f"the address space is limited to {limit // _MIB} MiB (ulimit -v)"
+        yield fact("limit", "address-space", str(limit), "host: limits of this process", text)
 
 
 # ---- installed packages -------------------------------------------------------------------------
@@ -174,8 +151,8 @@ def limit_facts() -> tuple[Fact, ...]:
 
 def package_facts(
     distributions: Iterable[tuple[str, str]], libraries: Iterable[str], builds: Iterable[Build]
-) -> tuple[Fact, ...]:
-    """Return the facts of what is installed.
+) -> Iterator[Fact]:
+    """Yield the facts of what is installed.
 
     Args:
         distributions: (name, version) pairs.
@@ -183,36 +160,31 @@ def package_facts(
         builds: the builds of the installed frameworks, as far as the data knows them.
     """
     where = "host: installed packages"
-    facts = []
     for name, version in distributions:
-        facts.append(fact("package", name, version, where, f"{name} {version} is installed"))
+        yield fact("package", name, version, where, f"{name} {version} is installed")
     for path in libraries:
         file_name = os.path.basename(path)
         if _LIBRARIES.match(file_name):
-            facts.append(fact("library-present", file_name, path, where, f"{path} exists"))
+            yield fact("library-present", file_name, path, where, f"{path} exists")
+    where = "host: what is known of the build"
     for build in builds:
-        facts += _build_facts(build)
-    return tuple(facts)
-
-
-def _build_facts(build: Build) -> Iterator[Fact]:
-    build_name, where = f"{build.name} {build.local}", "host: what is known of the build"
-    yield fact("framework", build.name, build.version, where, f"{build_name} is installed")
-    cuda = "none" if build.cuda is None else show_pair(build.cuda)
-    text = f"{build_name} is built for CUDA {cuda}"
-    yield fact("cuda-built", build.name, cuda, where, text)
-    if build.cuda is not None:
-        yield fact("test", "cuda-build", "pass", where, text)
-    if build.cudnn is not None:
-        version = ".".join(build.cudnn.split(".")[:3])
-        text = f"{build_name} is built with cuDNN {version}"
-        yield fact("cudnn-built", build.name, version, where, text)
+        build_name = f"{build.name} {build.local}"
+        yield fact("framework", build.name, build.version, where, f"{build_name} is installed")
+        cuda = "none" if build.cuda is None else show_pair(build.cuda)
+        text = f"{build_name} is built for CUDA {cuda}"
+        yield fact("cuda-built", build.name, cuda, where, text)
+        if build.cuda is not None:
+            yield fact("test", "cuda-build", "pass", where, text)
+        if build.cudnn is not None:
+            version = ".".join(build.cudnn.split(".")[:3])
+            text = f"{build_name} is built with cuDNN {version}"
+            yield fact("cudnn-built", build.name, version, where, text)
 
 
 def presence_facts(
-    libraries: Sequence[str], system: Sequence[str], distributions: Iterable[tuple[str, str]]
-) -> tuple[Fact, ...]:
-    """Return whether any cuDNN exists.
+    libraries: Iterable[str], system: Sequence[str], distributions: Iterable[tuple[str, str]]
+) -> Iterator[Fact]:
+    """Yield whether any cuDNN exists.
 
     Args:
         libraries: paths of the environment's shared libraries.
@@ -220,22 +192,19 @@ def presence_facts(
         distributions: (name, version) of what is installed.
     """
     where = SYSTEM_LOADER
-    facts = []
     for path in system:
-        file_name = os.path.basename(path)
-        facts.append(fact("library-present", file_name, path, where, f"{path} exists"))
+        yield fact("library-present", os.path.basename(path), path, where, f"{path} exists")
     own = [path for path in libraries if os.path.basename(path).startswith("libcudnn")]
     if own or system:
         text = (
             f"{len(own)} libraries of cuDNN are in the environment, "
             f"{len(system)} on the system's paths"
         )
-        facts.append(fact("test", "cudnn-present", "pass", where, text))
+        yield fact("test", "cudnn-present", "pass", where, text)
     elif not any(name.startswith("nvidia-cudnn") for name, _ in distributions):
         # If a cuDNN package is installed and has no library, the checks explain why.
         text = "no libcudnn is in the environment, in the loader's cache or on LD_LIBRARY_PATH"
-        facts.append(fact("test", "cudnn-present", "fail", where, text))
-    return tuple(facts)
+        yield fact("test", "cudnn-present", "fail", where, text)
 
 
 # ---- compatibility rules ------------------------------------------------------------------------
@@ -247,10 +216,19 @@ def reason_facts(
     builds: Sequence[Build],
     distributions: Iterable[tuple[str, str]],
 ) -> tuple[Fact, ...]:
-    """Return what the compatibility rules find, and which tests pass because they find nothing."""
+    """Return what the compatibility rules find, and which tests pass because they find nothing.
+
+    A test does not pass if the host or cuDNN is unknown.
+    """
     has_cuda_build = any(build.cuda is not None for build in builds)
     facts: list[Fact] = []
-    not_passed = _undecidable_tests(host, distributions)
+    not_passed = set()
+    if host.driver is None:
+        not_passed.add("driver-runtime")
+    if not host.gpus:
+        not_passed.add("architecture")
+    if not any(name.startswith("nvidia-cudnn-cu") for name, _ in distributions):
+        not_passed.add("cudnn-version")
     for reason in reasons:
         not_passed.add(fact_rows()["doubt"].get(reason.code, ""))
         test = fact_rows()["reason"].get(reason.code)
@@ -270,18 +248,6 @@ def reason_facts(
             if test not in not_passed:
                 facts.append(fact("test", test, "pass", _RULES, text))
     return tuple(facts)
-
-
-def _undecidable_tests(host: Host, distributions: Iterable[tuple[str, str]]) -> set[str]:
-    """Return the tests of the rules that cannot pass, because the host or cuDNN is unknown."""
-    tests = set()
-    if host.driver is None:
-        tests.add("driver-runtime")
-    if not host.gpus:
-        tests.add("architecture")
-    if not any(name.startswith("nvidia-cudnn-cu") for name, _ in distributions):
-        tests.add("cudnn-version")
-    return tests
 
 
 def _architecture_facts(reason: Reason, text: str) -> Iterator[Fact]:

@@ -74,7 +74,9 @@ def restored(text: bytes) -> Iterator[bytes]:
     The first form is the log as it is, without marks of quotation, escapes of addresses, and
     listed source lines. Of the others, the likeliest comes first.
     """
-    plain = _without_listed_source(_without_quotes(_URL_ENCODED.sub(_decoded, text)))
+    plain = _without_listed_source(
+        _without_quotes(_URL_ENCODED.sub(lambda escaped: unquote_to_bytes(escaped[0]), text))
+    )
     yield plain
     lines = plain.split(b"\n")
     # A single word may be longer than the width at which lines are broken.
@@ -90,10 +92,6 @@ def restored(text: bytes) -> Iterator[bytes]:
     for continued, separator in ways:
         if continued:
             yield _joined(lines, continued, separator)
-
-
-def _decoded(escaped: re.Match[bytes]) -> bytes:
-    return unquote_to_bytes(escaped[0])
 
 
 def _without_quotes(text: bytes) -> bytes:

@@ -141,11 +141,11 @@ def _plain(raw: bytes) -> bytes:
     if (b"{" in text and b'{"log":' in text) or (b"}" in text and b'"stream"' in text):
         text = _JSON_ESCAPE.sub(_unescaped_json, _DOCKER_RECORD.sub(b"", text))
     if b"&" in text:
-        text = _ENTITY.sub(_character, text)
+        text = _ENTITY.sub(lambda entity: html.unescape(entity[0].decode()).encode(), text)
     if b"\\" in text:
         text = text.replace(b'\\n"', b'"').replace(b'\\"', b'"')
     if b"\xe2" in text:
-        text = _TYPOGRAPHIC.sub(_ascii_quote, text)
+        text = _TYPOGRAPHIC.sub(lambda mark: _ASCII_QUOTES[mark[0]], text)
     return text
 
 
@@ -155,14 +155,6 @@ def _unescaped_json(escape: re.Match[bytes]) -> bytes:
     if number is not None:
         return chr(int(number, 16)).encode("utf-8", "replace")
     return character or b"\t"
-
-
-def _character(entity: re.Match[bytes]) -> bytes:
-    return html.unescape(entity[0].decode()).encode()
-
-
-def _ascii_quote(character: re.Match[bytes]) -> bytes:
-    return _ASCII_QUOTES[character[0]]
 
 
 def _without_color(raw: bytes) -> bytes:
