@@ -14,7 +14,7 @@ _TEST_ORDER = {"fail": 0, "pass": 1, "unknown": 2}  # a failure on one device ou
 NVIDIA_KINDS = ("driver", "driver-cuda", "gpu", "smi-memory", "xid")
 # Since CUDA 11.0, a driver supports the later minor versions of its own major version.
 MINOR_VERSION_COMPATIBILITY = (11, 0)
-LEAST_FREE_BYTES = 600 << 20  # with less free memory, cuDNN's first allocations may fail
+_LEAST_FREE_BYTES = 600 << 20  # with less free memory, cuDNN's first allocations may fail
 # CUDA libraries: a failure to load one of these is a fault. TensorRT and others are optional.
 _CUDA_LIBRARY = re.compile(r"(?:lib)?(?:cu(?!rl|ps|nit)|nv(?!infer|onnx)|nccl)")
 _STATED = ("says", "hints", "maybe")
@@ -84,15 +84,15 @@ class Memory(Value):
     total: int
     fact: Fact
 
+    @property
+    def is_mostly_free(self) -> bool:
+        """Whether more than a quarter of the memory is free."""
+        return self.free * 4 > self.total
 
-def is_mostly_free(free: int, total: int) -> bool:
-    """Whether more than a quarter of the memory is free."""
-    return free * 4 > total
-
-
-def is_nearly_full(free: int, total: int) -> bool:
-    """Whether less than 600 MiB, or less than a tenth, of the memory is free."""
-    return free < LEAST_FREE_BYTES or free * 10 < total
+    @property
+    def is_nearly_full(self) -> bool:
+        """Whether less than 600 MiB, or less than a tenth, of the memory is free."""
+        return self.free < _LEAST_FREE_BYTES or self.free * 10 < self.total
 
 
 class Case:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ..errors import Reason
 from ..model import Build, Host, show_pair
 from .catalog import fact_rows
-from .facts import is_mostly_free, is_nearly_full
+from .facts import Memory
 from .model import MAX_TEXT, Fact
 
 _MIB = 1 << 20
@@ -68,26 +68,22 @@ def host_facts(host: Host, *, described: bool = False) -> Iterator[Fact]:
 
 def _memory_facts(host: Host, where: str) -> Iterator[Fact]:
     """Yield the memory of every GPU, and the test of the GPU with the smallest free share."""
-    known = [
-        (gpu.memory_free, gpu.memory_total, str(index))
-        for index, gpu in enumerate(host.gpus)
-        if gpu.memory_free is not None and gpu.memory_total
-    ]
-    for free, total, number in known:
-        text = _memory_text(free, total, number)
-        yield fact("free-bytes", number, str(free), where, text)
-        yield fact("total-bytes", number, str(total), where, text)
+    known = []
+    for index, gpu in enumerate(host.gpus):
+        free, total = gpu.memory_free, gpu.memory_total
+        if free is not None and total:
+            sizes = f"{free // _MIB} MiB free of {total // _MIB} MiB ({free * 100 // total} %)"
+            text = f"GPU {index} has {sizes}"
+            of_gpu = fact("free-bytes", str(index), str(free), where, text)
+            yield of_gpu
+            yield fact("total-bytes", str(index), str(total), where, text)
+            known.append(Memory(free=free, total=total, fact=of_gpu))
     if known:
-        free, total, number = min(known, key=lambda row: row[0] / row[1])
-        status = "pass" if is_mostly_free(free, total) else "unknown"
-        if is_nearly_full(free, total):
+        fullest = min(known, key=lambda memory: memory.free / memory.total)
+        status = "pass" if fullest.is_mostly_free else "unknown"
+        if fullest.is_nearly_full:
             status = "fail"
-        yield fact("test", "free-memory", status, where, _memory_text(free, total, number))
-
-
-def _memory_text(free: int, total: int, number: str) -> str:
-    share = free * 100 // total
-    return f"GPU {number} has {free // _MIB} MiB free of {total // _MIB} MiB ({share} %)"
+        yield fact("test", "free-memory", status, where, fullest.fact.text)
 
 
 def _detected_facts(host: Host, where: str) -> Iterator[Fact]:

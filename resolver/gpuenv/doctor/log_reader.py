@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain, groupby, islice
 
 from .catalog import Message, fill, messages
 from .cudnn_calls import HandleTracker
@@ -165,21 +165,12 @@ class LogReader:
         text = b"\n".join([self._lines[number] for number in fresh])
         starts = [0, *accumulate(len(self._lines[number]) + 1 for number in fresh)]
         self._finished.update([shapes[number] for number in fresh])
-        place = 0
-        needles: list[tuple[int, int, int]] = []
-        for needle, begin, end in self._find(text):
-            if begin >= starts[place + 1]:
-                self._read_again(fresh[place], shapes, needles)
-                place, needles = bisect_right(starts, begin) - 1, []
-            needles.append((needle, begin - starts[place], end - starts[place]))
-        self._read_again(fresh[place] if fresh else 0, shapes, needles)
-
-    def _read_again(
-        self, number: int, shapes: list[int], needles: list[tuple[int, int, int]]
-    ) -> None:
-        """Read a line with needles, which is finished only after some readings."""
-        if needles and self._read_line(number, needles):
-            self._finished.discard(shapes[number])
+        places = groupby(self._find(text), key=lambda found: bisect_right(starts, found[1]) - 1)
+        for place, found in places:
+            start, number = starts[place], fresh[place]
+            needles = [(needle, begin - start, end - start) for needle, begin, end in found]
+            if self._read_line(number, needles):
+                self._finished.discard(shapes[number])  # it is finished only after some readings
 
     def _read_line(self, number: int, needles: list[tuple[int, int, int]]) -> bool:
         """Read a line, or the windows around the needles of a long line.

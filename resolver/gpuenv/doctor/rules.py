@@ -25,8 +25,6 @@ from .facts import (
     Memory,
     driver_cuda,
     first_of,
-    is_mostly_free,
-    is_nearly_full,
 )
 from .model import Capability, Fact, Finding, likely, possible, proved, version_tuple
 
@@ -353,7 +351,7 @@ def memory(case: Case) -> Iterator[Finding]:
     lines = {fact.where for fact in at_start}
     stated = [fact for fact in case.of_kind("out-of-memory") if fact.where not in lines]
     if stated:
-        full = [row.fact for row in rows if not is_mostly_free(row.free, row.total)]
+        full = [row.fact for row in rows if not row.is_mostly_free]
         yield proved("out_of_memory_masked", stated[0], first_of(full))
         wanted = [fact for fact in case.of_kind("wanted-bytes") if fact.value.isdigit()]
         total = max((row.total for row in rows), default=0)
@@ -373,10 +371,10 @@ def _hidden_out_of_memory(case: Case, rows: Sequence[Memory]) -> Iterator[Findin
         return
     preallocated = first_of(case.symptoms("preallocated"))
     shown = [row for row in rows if row.fact.kind == "smi-memory"]
-    if shown and all(is_nearly_full(row.free, row.total) for row in shown):
+    if shown and all(row.is_nearly_full for row in shown):
         yield likely("out_of_memory_masked", failure, shown[0].fact)
     for row in rows:
-        if row.fact.kind == "free-bytes" and not is_mostly_free(row.free, row.total):
+        if row.fact.kind == "free-bytes" and not row.is_mostly_free:
             yield _full_memory(failure, row, preallocated)
     growth = first_of(case.symptoms("growth"))
     of_tensorflow = _OF_TENSORFLOW.search(failure.text) or case.about("version", "tensorflow")
@@ -393,7 +391,7 @@ def _full_memory(failure: Fact, row: Memory, preallocated: Fact | None) -> Findi
     is_full = row.fact.from_log and row.free < _LEAST_BYTES_OF_HANDLE
     if is_full and not preallocated:
         return proved("out_of_memory_masked", *facts)
-    if is_full or (is_nearly_full(row.free, row.total) and not preallocated):
+    if is_full or (row.is_nearly_full and not preallocated):
         return likely("out_of_memory_masked", *facts)
     return possible("out_of_memory_masked", *facts)
 
