@@ -13,13 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from .advice import advice, advice_row
 from .catalog import Area, areas, causes, rules, tests_for
 from .facts import NVIDIA_KINDS, Case, is_absence
-from .model import Diagnosis, Fact, Finding, Outside, Verdict, likely, possible
-from .rules import XID_PROGRAM, broken_release, driver_suffices, findings, holds
+from .model import Diagnosis, Fact, Finding, Outside, Verdict, finding_of, likely, possible
+from .rules import XID_PROGRAM, broken_release, driver_suffices, evidence, findings
 
 EVIDENCE_LINES = 4  # of one verdict
 UNKNOWN_CAUSE = "cudnn_init_failed_unknown"
 _CONFIDENCE_OF_MESSAGE = {"says": "proved", "hints": "likely", "maybe": "possible"}
-_CONFIDENCES = ("proved", "likely", "possible")
 _LAST_LINE = 1 << 60
 # Kinds of facts by which a program states what was at its own moment: the host's state now does not
 # refute them. That a build finds no compiler is no matter of the libraries that load.
@@ -66,8 +65,8 @@ def diagnose(log_facts: Iterable[Fact], host_facts: Iterable[Fact]) -> Diagnosis
     kept: list[Finding] = []
     refuted: list[Finding] = []
     for finding in (*_stated(case), *findings(case)):
-        refutation = _refutation(case, finding)
-        (refuted if refutation else kept).append(_less_sure(finding, case))
+        found = refuted if _is_refuted(case, finding) else kept
+        found.append(_less_sure(finding, case))
     kept += _replacements(case, refuted, kept)
     if case.log:
         kept = [*_below_log(kept, case)]
@@ -93,30 +92,26 @@ def _stated(case: Case) -> Iterator[Finding]:
     """Yield the causes that messages name, and those that failed tests of the host prove."""
     for kind, confidence in _CONFIDENCE_OF_MESSAGE.items():
         for fact in case.of_kind(kind):
-            yield Finding(cause=fact.subject, confidence=confidence, facts=(fact,))
+            yield finding_of(confidence, fact.subject, fact)
     for cause in causes().values():
-        failures = tuple(filter(None, map(case.failed, cause.fails)))
-        if failures:
-            confidence = "likely" if cause.id in _OF_NOW else "proved"
-            yield Finding(cause=cause.id, confidence=confidence, facts=failures)
+        failures = list(map(case.failed, cause.fails))
+        if any(failures):
+            yield finding_of("likely" if cause.id in _OF_NOW else "proved", cause.id, *failures)
 
 
 # ---- what the host rules out --------------------------------------------------------------------
 
 
-def _refutation(case: Case, finding: Finding) -> Fact | None:
-    """Return the fact that rules a finding out, or None."""
-    if any(_is_of_the_moment(fact) for fact in finding.facts):
-        return None
+def _is_refuted(case: Case, finding: Finding) -> bool:
+    """Whether the host rules a finding out."""
+    if any(map(_is_of_the_moment, finding.facts)):
+        return False
     cause = finding.cause
-    for test in causes()[cause].passes:
-        passed = case.passed(test)
-        if passed is not None and _passing_counts(case, cause):
-            return passed
-    if cause in REFUTED_BY_FAILURE:
-        starts = case.symptoms("cudnn-start") if cause == "unsupported_op_config" else []
-        return starts[0] if starts else case.failed(REFUTED_BY_FAILURE[cause])
-    return None
+    if any(map(case.passed, causes()[cause].passes)) and _passing_counts(case, cause):
+        return True
+    if cause == "unsupported_op_config" and case.symptoms("cudnn-start"):
+        return True
+    return cause in REFUTED_BY_FAILURE and case.failed(REFUTED_BY_FAILURE[cause]) is not None
 
 
 def _is_of_the_moment(fact: Fact) -> bool:
@@ -135,8 +130,7 @@ def _passing_counts(case: Case, cause: str) -> bool:
     if cause == "out_of_memory_masked":
         return not any(row.fact.from_log for row in case.memory())
     if cause == "cpu_only_build":
-        packages = {fact.subject for fact in case.host if fact.kind == "package"}
-        return not {"onnxruntime"} & packages
+        return all(fact.from_log for fact in case.about("package", "onnxruntime"))
     if cause == "cuda_lib_missing":
         return broken_release(case) is None
     return True
@@ -190,8 +184,7 @@ def _below_log(proposed: Iterable[Finding], case: Case) -> Iterator[Finding]:
             continue
         stated = unreached[:1] if finding.cause in _WITHOUT_DEVICE else []
         highest = "likely" if stated or len(absent) == len(found) else "possible"
-        lower = max(finding.confidence, highest, key=_CONFIDENCES.index)
-        yield finding.replace(confidence=lower, facts=(*stated, *finding.facts))
+        yield finding.at_most(highest).replace(facts=(*stated, *finding.facts))
 
 
 def _rests_on_absence(finding: Finding) -> bool:
@@ -205,12 +198,11 @@ def _less_sure(finding: Finding, case: Case) -> Finding:
     """Return a finding of the log alone, as sure as other facts allow: the rows [[cap]]."""
     if not all(fact.from_log for fact in finding.facts):
         return finding
-    highest = [finding.confidence]
     for cap in rules("cap"):
         is_about = all(re.fullmatch(cap.of, fact.value) for fact in finding.facts)
-        if cap.cause == finding.cause and is_about and holds(case, cap):
-            highest.append(cap.confidence)
-    return finding.replace(confidence=max(highest, key=_CONFIDENCES.index))
+        if cap.cause == finding.cause and is_about and evidence(case, cap) is not None:
+            finding = finding.at_most(cap.confidence)
+    return finding
 
 
 # ---- order and text -----------------------------------------------------------------------------
@@ -222,8 +214,7 @@ def _merge(merged: dict[str, Finding], finding: Finding) -> None:
     if known is None:
         merged[finding.cause] = finding
         return
-    pair = (known, finding)
-    first, second = sorted(pair, key=lambda found: _CONFIDENCES.index(found.confidence))
+    first, second = sorted((known, finding), key=lambda found: found.order)
     merged[finding.cause] = first.replace(facts=tuple(dict.fromkeys(first.facts + second.facts)))
 
 
@@ -231,12 +222,13 @@ def _ordered(merged: Mapping[str, Finding], case: Case) -> list[Finding]:
     """Return the findings, the best first."""
 
     def key(finding: Finding) -> tuple[bool, int, bool, bool, int, int]:
-        lines = [line_number(fact) for fact in finding.facts if fact.from_log]
+        lines = [_line_number(fact) for fact in finding.facts if fact.from_log]
         on_both = 0 < len(lines) < len(finding.facts)
+        behind = [merged[cause] for cause in causes()[finding.cause].behind if cause in merged]
         return (
             bool(case.log) and _rests_on_absence(finding),
-            _CONFIDENCES.index(finding.confidence),
-            _follows_another(finding, merged),
+            finding.order,
+            any(found.order <= finding.order for found in behind),
             not on_both,
             min(lines, default=_LAST_LINE),
             -len(finding.facts),
@@ -245,14 +237,7 @@ def _ordered(merged: Mapping[str, Finding], case: Case) -> list[Finding]:
     return sorted(merged.values(), key=key)
 
 
-def _follows_another(finding: Finding, merged: Mapping[str, Finding]) -> bool:
-    """Whether a cause that brings a finding about was found, with the same confidence or higher."""
-    behind = [merged[cause] for cause in causes()[finding.cause].behind if cause in merged]
-    order = _CONFIDENCES.index(finding.confidence)
-    return any(_CONFIDENCES.index(found.confidence) <= order for found in behind)
-
-
-def line_number(fact: Fact) -> int:
+def _line_number(fact: Fact) -> int:
     """Return the line of the log that a fact is from; 0 if it names none."""
     number = fact.where.rpartition(" ")[2]
     return int(number) if number.isdigit() else 0

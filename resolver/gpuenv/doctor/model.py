@@ -11,6 +11,7 @@ from functools import partial
 
 from ..model import Value
 
+CONFIDENCES = ("proved", "likely", "possible")
 MAX_TEXT = 300  # characters of a fact's text
 
 Capability = tuple[int, ...]  # a compute capability: (9, 0)
@@ -52,11 +53,20 @@ class Fact(Value):
 
 
 class Finding(Value):
-    """A cause that a rule found, its confidence (proved, likely, possible), and the facts."""
+    """A cause that a rule found, its confidence (one of CONFIDENCES), and the facts."""
 
     cause: str
     confidence: str
     facts: tuple[Fact, ...]
+
+    @property
+    def order(self) -> int:
+        """The place of the confidence in CONFIDENCES."""
+        return CONFIDENCES.index(self.confidence)
+
+    def at_most(self, confidence: str) -> Finding:
+        """Return the finding with a confidence that is not higher than another."""
+        return self.replace(confidence=max(self.confidence, confidence, key=CONFIDENCES.index))
 
 
 class Verdict(Value):
@@ -69,7 +79,7 @@ class Verdict(Value):
     """
 
     cause: str
-    confidence: str  # proved | likely | possible
+    confidence: str  # one of CONFIDENCES
     evidence: tuple[str, ...]
     fix: str
     advice: tuple[str, ...] = ()
@@ -110,12 +120,12 @@ class Diagnosis(Value):
     outside: Outside | None = None
 
 
-def _finding(confidence: str, cause: str, *facts: Fact | None) -> Finding:
+def finding_of(confidence: str, cause: str, *facts: Fact | None) -> Finding:
     """Return a finding. Facts that are None are left out."""
     given = tuple(fact for fact in facts if fact is not None)
     return Finding(cause=cause, confidence=confidence, facts=given)
 
 
-proved = partial(_finding, "proved")  # the facts have no other explanation
-likely = partial(_finding, "likely")  # the facts mostly mean the cause
-possible = partial(_finding, "possible")  # the facts allow the cause
+proved = partial(finding_of, "proved")  # the facts have no other explanation
+likely = partial(finding_of, "likely")  # the facts mostly mean the cause
+possible = partial(finding_of, "possible")  # the facts allow the cause

@@ -26,7 +26,7 @@ from .facts import (
     driver_cuda,
     first_of,
 )
-from .model import Capability, Fact, Finding, likely, possible, proved, version_tuple
+from .model import Capability, Fact, Finding, finding_of, likely, possible, proved, version_tuple
 
 # TensorFlow takes nearly all memory of a GPU, also where other programs use it.
 _OF_TENSORFLOW = re.compile(r"(?i)tensorflow|\bkeras\b|(?<!/)\bcuda_dnn\.cc")
@@ -48,27 +48,28 @@ XID_PROGRAM = frozenset(("13", "31", "43", "45"))
 def findings(case: Case) -> Iterator[Finding]:
     """Yield what follows from the facts, by the rows and by the functions."""
     for rule in rules():
-        if holds(case, rule):
-            evidence = _evidence(case, rule.when)
-            yield Finding(cause=rule.cause, confidence=rule.confidence, facts=evidence)
+        facts = evidence(case, rule)
+        if facts is not None:
+            yield finding_of(rule.confidence, rule.cause, *facts)
     for function in _FUNCTIONS:
         yield from function(case)
 
 
-def holds(case: Case, rule: Rule) -> bool:
-    """Whether there are the facts of a rule, and none of those that it excludes."""
-    return all(_matching(case, condition) for condition in rule.when) and not any(
-        _matching(case, condition) for condition in rule.unless
-    )
+def evidence(case: Case, rule: Rule) -> Iterable[Fact] | None:
+    """Return the facts that a rule rests on; None if it does not hold.
 
-
-def _evidence(case: Case, conditions: Sequence[Condition]) -> tuple[Fact, ...]:
-    """Return all facts that meet the first condition, and the first fact for each other one."""
-    evidence: list[Fact] = []
-    for place, condition in enumerate(conditions):
-        if condition.kinds:  # that a log has any fact is no evidence
-            evidence += _matching(case, condition)[: 1 if place else None]
-    return tuple(dict.fromkeys(evidence))
+    These are all facts that meet the first condition, and the first fact for each other one.
+    """
+    facts: list[Fact] = []
+    for place, condition in enumerate(rule.when):
+        matching = _matching(case, condition)
+        if not matching:
+            return None
+        if condition.kind:  # that a log has any fact is no evidence
+            facts += matching[: 1 if place else None]
+    if any(_matching(case, condition) for condition in rule.unless):
+        return None
+    return dict.fromkeys(facts)
 
 
 def _matching(case: Case, condition: Condition) -> list[Fact]:
@@ -121,8 +122,9 @@ def driver_of_build(case: Case) -> Iterator[Finding]:
     if builds and driver and (failures or case.faults()):
         oldest = min(builds)
         if _is_driver_older(driver[0], oldest):
-            finding = likely if failures or case.stated("driver_not_found") else possible
-            yield finding("driver_too_old", builds[oldest], driver[1])
+            is_likely = failures or case.stated("driver_not_found")
+            sure = likely if is_likely else possible
+            yield sure("driver_too_old", builds[oldest], driver[1])
     toolkit = case.newest("toolkit")
     if driver and toolkit and not builds and _is_driver_older(driver[0], toolkit.version):
         for fact in case.of_kind("status"):
@@ -130,10 +132,9 @@ def driver_of_build(case: Case) -> Iterator[Finding]:
                 yield likely("driver_too_old", fact, toolkit, driver[1])
     for least in case.of_kind("driver-least"):
         releases = {fact.version: fact for fact in case.of_kind("driver")}
-        wanted = least.version
         if not releases:
             yield likely("driver_too_old", least)
-        elif max(releases) < wanted:
+        elif max(releases) < least.version:
             yield likely("driver_too_old", least, releases[max(releases)])
     for least in case.of_kind("driver-cuda-least", "cuda-least"):
         known = case.newest_driver()
@@ -183,22 +184,22 @@ def missing_code(case: Case) -> Iterator[Finding]:
     capability, gpu = device
     facts = [*missing[:2], gpu, *lists[:1]]
     of_build = any(fact.subject != _FLAGS for fact in lists) or case.failed("architecture")
-    finding = proved if of_build else likely
+    sure = proved if of_build else likely
     build = case.newest("cuda-built", "torch") or case.newest("cuda-built")
     toolkit = case.newest("toolkit") or build
     # What the newest CUDA that a log names compiles for, if no list states it.
     limits = compiled_capabilities(toolkit.version) if toolkit and not targets else None
     newest = max(map(version_tuple, targets), default=_LAST_COMMON_CAPABILITY)
     if limits and capability < limits[0]:
-        yield finding("gpu_too_old_for_build", *facts, toolkit)
+        yield sure("gpu_too_old_for_build", *facts, toolkit)
     elif limits and capability > limits[1]:
-        yield finding("gpu_too_new_for_build", *facts, toolkit)
+        yield sure("gpu_too_new_for_build", *facts, toolkit)
     elif capability > newest:
-        yield finding("gpu_too_new_for_build", *facts)
+        yield sure("gpu_too_new_for_build", *facts)
     elif capability == _LAST_COMMON_CAPABILITY and not targets:
         yield from _new_or_old(case, facts, targets)
     else:
-        yield finding("gpu_too_old_for_build", *facts)
+        yield sure("gpu_too_old_for_build", *facts)
 
 
 def _code_lists(case: Case) -> list[Fact]:
@@ -298,8 +299,8 @@ def compiler_targets(case: Case) -> Iterator[Finding]:
         if compiled and capability[0] > compiled[1][0]
     ]
     if build and build.from_log and newer:
-        finding = possible if case.of_kind("library-missing") else likely
-        yield finding("gpu_too_new_for_build", newer[0], build)
+        sure = possible if case.of_kind("library-missing") else likely
+        yield sure("gpu_too_new_for_build", newer[0], build)
 
 
 def images(case: Case) -> Iterator[Finding]:
@@ -374,26 +375,21 @@ def _hidden_out_of_memory(case: Case, rows: Sequence[Memory]) -> Iterator[Findin
     if shown and all(row.is_nearly_full for row in shown):
         yield likely("out_of_memory_masked", failure, shown[0].fact)
     for row in rows:
-        if row.fact.kind == "free-bytes" and not row.is_mostly_free:
-            yield _full_memory(failure, row, preallocated)
+        if row.fact.kind != "free-bytes" or row.is_mostly_free:
+            continue
+        is_full = row.fact.from_log and row.free < _LEAST_BYTES_OF_HANDLE
+        sure = possible
+        # A program that has allocated most of the memory for itself leaves little, which may
+        # suffice.
+        if is_full and not preallocated:
+            sure = proved
+        elif is_full or (row.is_nearly_full and not preallocated):
+            sure = likely
+        yield sure("out_of_memory_masked", failure, row.fact, preallocated)
     growth = first_of(case.symptoms("growth"))
     of_tensorflow = _OF_TENSORFLOW.search(failure.text) or case.about("version", "tensorflow")
     if not rows and (growth or of_tensorflow) and not failure.value.endswith("_EXECUTION_FAILED"):
         yield possible("out_of_memory_masked", failure, growth)
-
-
-def _full_memory(failure: Fact, row: Memory, preallocated: Fact | None) -> Finding:
-    """Return how sure it is that cuDNN failed for lack of memory.
-
-    A program that has allocated most of the memory for itself leaves little, which may suffice.
-    """
-    facts = (failure, row.fact, preallocated)
-    is_full = row.fact.from_log and row.free < _LEAST_BYTES_OF_HANDLE
-    if is_full and not preallocated:
-        return proved("out_of_memory_masked", *facts)
-    if is_full or (row.is_nearly_full and not preallocated):
-        return likely("out_of_memory_masked", *facts)
-    return possible("out_of_memory_masked", *facts)
 
 
 # ---- packages -----------------------------------------------------------------------------------
