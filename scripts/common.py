@@ -8,13 +8,20 @@ import platform
 import subprocess
 import sys
 import time
+import tomllib
 from argparse import Namespace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 TOOLS = ROOT / "scripts" / "tools.py"
 GPUENV = [sys.executable, "-P", "-m", "gpuenv"]  # with the variables of `own_code`
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """Return the content of a TOML file. A path that is not absolute is below the checkout."""
+    return tomllib.loads((ROOT / path).read_text(encoding="utf-8"))
 
 
 def own_code(**more: str) -> dict[str, str]:

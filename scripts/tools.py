@@ -15,13 +15,12 @@ import argparse
 import ast
 import importlib
 import sys
-import tomllib
 from pathlib import Path
 
-from common import run_check
+from common import read_toml, run_check
 
 SCRIPTS = Path(__file__).resolve().parent
-TOOLS = tomllib.loads((SCRIPTS / "tools.toml").read_text(encoding="utf-8"))
+TOOLS = read_toml(SCRIPTS / "tools.toml")
 
 
 def listing(groups: list[str]) -> str:

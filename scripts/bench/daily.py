@@ -13,15 +13,15 @@ must succeed, and gpuenv must need no more of them than uv.
 from __future__ import annotations
 
 import tempfile
-import tomllib
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 from bench.pairs import Tools, failures, run
+from common import read_toml
 
 ROUNDS = 10
-WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+WORDS = read_toml("scripts/bench/daily.toml")
 
 
 def prove(_arguments: Namespace) -> tuple[dict[str, Any], list[str]]:

@@ -15,14 +15,13 @@ set's Python version that they find.
 
 from __future__ import annotations
 
-import tomllib
 from argparse import Namespace
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 from bench.pairs import TIMING, Case, Run, Tools, time_cases
-from common import ROOT
+from common import read_toml
 from prove import lock
 
 # Limits of the median ratio of the sets without builds (cold, warm), and of those with builds.
@@ -32,7 +31,7 @@ LIMITS = {"cold": 1.5, "warm": 7, "builds": 2}
 def cases(tools: Tools) -> Iterator[Case]:
     """Yield each set with empty caches, and again with filled caches if no package is built."""
     for file, builds in (("requirement_sets.toml", False), ("gpu_projects.toml", True)):
-        for row in tomllib.loads((ROOT / "tests/data" / file).read_text())["sets"]:
+        for row in read_toml(f"tests/data/{file}")["sets"]:
             yield from cases_of(tools, row, builds)
 
 

@@ -8,12 +8,11 @@ docs/skill/SKILL.md is for those who use gpuenv: the commands and their examples
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from common import ROOT
+from common import ROOT, read_toml
 from gpuenv.cli import load_command
 
 CONTRIBUTORS = """\
@@ -89,7 +88,7 @@ def files() -> dict[str, str]:
         commands=section("README.md", "Two commands"),
         rules=section("CONTRIBUTING.md", "Rules for code"),
     )
-    site = tomllib.loads((ROOT / "docs" / "zensical.toml").read_text(encoding="utf-8"))["project"]
+    site = read_toml("docs/zensical.toml")["project"]
     pages = "\n".join(page_lines(site["nav"]))
     examples = (load_command(name).EXAMPLES[0] for name in SKILL_COMMANDS)
     commands = "".join(f"    {example}    # {purpose}\n" for example, purpose in examples)

@@ -13,14 +13,13 @@ import json
 import shutil
 import subprocess
 import sys
-import tomllib
 from argparse import Namespace
 from pathlib import Path
 
 import tomli_w
 
 import gpuenv
-from common import GPUENV, ROOT, own_code
+from common import GPUENV, ROOT, own_code, read_toml
 from docs.agents import first_sentence
 from docs.man_page import arguments_of
 from gpuenv.cli import all_commands, command_parser, load_command
@@ -93,7 +92,7 @@ def main(arguments: Namespace) -> int:
     copy_pages()
     explorer = [*GPUENV, "matrix", "html", "-o", str(DOCS / EXPLORER)]
     subprocess.run(explorer, env=own_code(), check=True)
-    config = tomllib.loads((ROOT / "docs" / "zensical.toml").read_text())
+    config = read_toml("docs/zensical.toml")
     sections = {title: part for entry in config["project"]["nav"] for title, part in entry.items()}
     sections["Reference"] += [write_commands(), *write_api()]
     sections["Start"].insert(2, {"Compatibility explorer": EXPLORER})

@@ -7,7 +7,6 @@ solution.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import groupby
@@ -15,7 +14,7 @@ from itertools import groupby
 from packaging.version import Version
 
 import gpuenv
-from common import ROOT
+from common import ROOT, read_toml
 from gpuenv.compat import data as matrix
 from gpuenv.compat import evaluate
 from gpuenv.errors import NoSolutionError
@@ -149,7 +148,7 @@ def table(cell: Callable[[str, Host], str], names: Sequence[str], rows: Rows) ->
 def framework_names() -> list[str]:
     """Return the frameworks of the index snapshot, which have a field `since`; torch is first."""
     paths = (ROOT / "matrix_data" / "frameworks").glob("*.toml")
-    names = [path.stem for path in paths if "since" in tomllib.loads(path.read_text())]
+    names = [path.stem for path in paths if "since" in read_toml(path)]
     return sorted(names, key=lambda name: (name != "torch", name))
 
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-import tomllib
 from argparse import Namespace
 from collections import Counter
 from pathlib import Path
@@ -31,7 +30,7 @@ from typing import Any
 import anyio
 from mcp import Client, StdioServerParameters
 
-from common import GPUENV, ROOT, own_code
+from common import GPUENV, ROOT, own_code, read_toml
 
 REPOSITORIES = ROOT / "scripts" / "agent_repositories.toml"
 MOST_EDITS = 5
@@ -120,7 +119,7 @@ ARGUMENTS = {
 
 def prove(arguments: Namespace) -> tuple[Row, list[str]]:
     """Run the repositories. Return what happened, and which of them are stuck."""
-    known = tomllib.loads(REPOSITORIES.read_text(encoding="utf-8"))["repository"]
+    known = read_toml(REPOSITORIES)["repository"]
     names = arguments.names or [row["name"] for row in known]
     rows = anyio.run(run, [row for row in known if row["name"] in names], False)
     counts = dict(Counter(row["end"] for row in rows.values()))

@@ -14,19 +14,17 @@ import os
 import sys
 import tempfile
 import time
-import tomllib
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from common import ROOT
+from common import ROOT, read_toml
 from index_server import IndexServer, packed
 from processes import run_program
 
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 LIMIT = 1800  # seconds of an installation with its build
-KINDS = ROOT / "tests" / "data" / "source_kinds.toml"
 # What each installer does, and the import of the module from the environment that it makes.
 INSTALLERS = {
     "gpuenv": """
@@ -74,7 +72,7 @@ ARGUMENTS = {
 def prove(arguments: Namespace) -> tuple[dict[str, Any], list[str]]:
     """Build each kind."""
     rows, faults = {}, []
-    for kind in tomllib.loads(KINDS.read_text(encoding="utf-8"))["kind"]:
+    for kind in read_toml("tests/data/source_kinds.toml")["kind"]:
         name = kind["name"]
         if name in (arguments.kind or [name]):
             with tempfile.TemporaryDirectory() as folder:

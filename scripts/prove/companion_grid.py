@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +25,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import gpuenv
-from common import ROOT
+from common import read_toml
 from data.companion_rows import FRAMEWORKS, line_of
 from data.compile import DATA
 from data.index import UNREADABLE
@@ -35,7 +34,7 @@ from gpuenv.errors import GpuEnvError
 from gpuenv.model import EVERY_PACKAGE, Host, IndexOptions, Request, Wheel
 from gpuenv.requirements.target import TargetEnvironment
 
-GRID = tomllib.loads((ROOT / "tests/data/companion_grid.toml").read_text(encoding="utf-8"))
+GRID = read_toml("tests/data/companion_grid.toml")
 NVIDIA = re.compile(r"nvidia-[\w-]+-cu(\d\d)|cuda-toolkit|nvidia-(?:cuda-runtime|cublas)")
 Case = tuple[str, str, str, str]  # companion, framework, its release, host
 Pins = Mapping[str, Wheel]

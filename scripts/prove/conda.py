@@ -14,7 +14,6 @@ import os
 import shlex
 import subprocess
 import tempfile
-import tomllib
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,14 +22,14 @@ from typing import Any
 import conda_channel
 import conda_prefixes
 import conda_stand_in
-from common import ROOT, run_gpuenv
+from common import read_toml, run_gpuenv
 from gpuenv.install import conda_history
 from gpuenv.prefix import conda_packages
 from gpuenv.requirements import conda_settings, conda_versions
 from gpuenv.resolve.conda import solvers
 from small_wheels import contents
 
-USERS = tomllib.loads((ROOT / "tests/data/conda_users.toml").read_text("utf-8"))["environment"]
+USERS = read_toml("tests/data/conda_users.toml")["environment"]
 # The steps: their commands, and variables that hold from then on. Those of conda itself need one.
 STEPS = {
     "install": (["gpuenv install --backend conda {written} {asked} {flags}"], {}),

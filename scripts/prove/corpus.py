@@ -29,7 +29,6 @@ import shlex
 import sys
 import tempfile
 import time
-import tomllib
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -39,7 +38,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import forked
-from common import ROOT
+from common import ROOT, read_toml
 
 DATA = ROOT / "tests" / "data"
 CORPUS = DATA / "corpus"
@@ -63,7 +62,7 @@ class Corpus:
 
     def __init__(self, folder: Path = CORPUS) -> None:
         self.folder = folder
-        tables = tomllib.loads((folder / "cases.toml").read_text(encoding="utf-8"))
+        tables = read_toml(folder / "cases.toml")
         self.cases: list[Case] = tables["case"]
         self.inputs: dict[str, str] = tables.get("inputs", {})
         self.results: dict[str, Result] = {}

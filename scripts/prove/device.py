@@ -21,7 +21,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +28,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from common import GPUENV, ROOT, own_code, run_gpuenv
+from common import GPUENV, ROOT, own_code, read_toml, run_gpuenv
 
 CASES = ROOT / "tests" / "data" / "device_failures"
 TIMEOUT = 600.0  # seconds for one program
@@ -197,7 +196,7 @@ def prove(arguments: Namespace) -> tuple[Row, list[str]]:
     arguments.logs.mkdir(parents=True, exist_ok=True)
     programs = []
     for path in arguments.cases or sorted(CASES.glob("*.toml")):
-        programs += tomllib.loads(path.read_text(encoding="utf-8"))["program"]
+        programs += read_toml(path.resolve())["program"]
     programs = [row for row in programs if row["name"] in (arguments.only or row["name"])]
     steps: dict[str, Row] = {}
     answers: dict[str, Row] = {}

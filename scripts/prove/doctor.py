@@ -23,14 +23,13 @@ import json
 import random
 import tempfile
 import textwrap
-import tomllib
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from common import ROOT
+from common import ROOT, read_toml
 from gpuenv.cli import main as gpuenv
 from gpuenv.doctor.judge import UNKNOWN_CAUSE
 from prove.device import CASES, answer
@@ -134,15 +133,14 @@ FORMS: dict[str, Callable[[str], str]] = {
 
 def read_set(path: Path) -> list[Report]:
     """Return the reports of a file."""
-    text = path.read_text(encoding="utf-8")
     if path.suffix == ".toml":
         return [
             Report(str(number), row["log"], [row["first"]])
-            for number, row in enumerate(tomllib.loads(text)["case"])
+            for number, row in enumerate(read_toml(path.resolve())["case"])
             if row["first"] and not row.get("host")
         ]
     reports = []
-    for row in json.loads(text):
+    for row in json.loads(path.read_text(encoding="utf-8")):
         log, causes = row.get("log", row.get("output")), row.get("causes", row.get("want"))
         if log:
             name = row.get("name", row.get("id"))
@@ -156,7 +154,7 @@ def situations() -> list[Report]:
     for name in ("situations.json", "reported.json"):
         reports += read_set(DATA / "situations" / name)
     for name in ("programs.toml", "planted.toml"):
-        for program in tomllib.loads((CASES / name).read_text(encoding="utf-8"))["program"]:
+        for program in read_toml(CASES / name)["program"]:
             log = CASES / f"{program['name']}.log"
             if log.exists():
                 text = log.read_text(encoding="utf-8")

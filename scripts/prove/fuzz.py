@@ -16,7 +16,6 @@ import os
 import shutil
 import tempfile
 import time
-import tomllib
 import zipfile
 from argparse import Namespace
 from collections import Counter
@@ -29,14 +28,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import forked
-from common import ROOT
+from common import read_toml
 from gpuenv.__main__ import main as entry_point
 from gpuenv.compat import data as compat_data
 from index_server import IndexServer
 
 STATUSES = (0, 1, 2, 3, 4)  # exit statuses of the contract; 1: a lock does not fit
 SLOW = 60.0  # seconds, on a busy machine
-DATA = tomllib.loads((ROOT / "tests/data/fuzz.toml").read_text(encoding="utf-8"))
+DATA = read_toml("tests/data/fuzz.toml")
 PIECES = [*DATA["pieces"], *(piece * count for piece, count in DATA["repeated"])]
 # A change: where (a share of the length), how many bytes are replaced, by what.
 CHANGE = st.tuples(
@@ -86,7 +85,7 @@ class Inputs:
             if done.returncode:
                 raise RuntimeError(f"gpuenv {line} fails without a change: {done.stderr}")
         (self.work / "pyproject.toml").write_text(DATA["project"])
-        cases = tomllib.loads((ROOT / "tests/data/doctor/cases.toml").read_text("utf-8"))["case"]
+        cases = read_toml("tests/data/doctor/cases.toml")["case"]
         (self.work / "train.log").write_text("\n".join(case["log"] for case in cases[::40]))
         self.good = {path: path.read_bytes() for path in self.work.iterdir()}
         self.files = {
@@ -141,7 +140,7 @@ class Inputs:
             return
         if "hashes" in kind:
             known = {hashlib.sha256(file).hexdigest() for file in (*self.data_of_files, data)}
-            packages = tomllib.loads((self.work / "pylock.toml").read_text())["packages"]
+            packages = read_toml(self.work / "pylock.toml")["packages"]
             wheels = [wheel for package in packages for wheel in package.get("wheels", ())]
             if not {wheel["hashes"]["sha256"] for wheel in wheels} <= known:
                 yield "the lock has a hash of no file"

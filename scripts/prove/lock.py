@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 import sys
-import tomllib
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +25,7 @@ from packaging.tags import compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from common import ROOT
+from common import read_toml
 from gpuenv.errors import PackageIndexError
 from gpuenv.index.http import Transport
 from gpuenv.index.metadata import RemoteFile, read_wheel_metadata
@@ -54,7 +53,7 @@ class Release(NamedTuple):
 
 def violations(lock: str, requirements: Sequence[str], python: str, metadata: str) -> list[str]:
     """Return what is wrong with a lock, one line each."""
-    document = tomllib.loads(Path(lock).read_text(encoding="utf-8"))
+    document = read_toml(Path(lock).resolve())
     Path(metadata).mkdir(exist_ok=True)
     with ThreadPoolExecutor(THREADS) as pool:
         rows = document["packages"]
@@ -93,8 +92,7 @@ def read_release(package: dict[str, Any], folder: Path) -> Release:
 def variants_of(root: Requirement, choices: Sequence[dict[str, Any]]) -> Iterator[Requirement]:
     """Yield a requirement; for one on a framework what its chosen variant requires."""
     for choice in choices:
-        path = ROOT / "matrix_data" / "frameworks" / f"{choice['framework']}.toml"
-        framework = tomllib.loads(path.read_text(encoding="utf-8"))
+        framework = read_toml(f"matrix_data/frameworks/{choice['framework']}.toml")
         for way in framework.get("way", ()):
             variant = [Requirement(text) for text in way["requires"]]
             names = {framework["distribution"], *(required.name for required in variant)}

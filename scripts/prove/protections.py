@@ -15,15 +15,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import tomllib
 from argparse import Namespace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from common import ROOT
+from common import ROOT, read_toml
 
-DATA = ROOT / "tests" / "data" / "protections.toml"
 LIMIT = "120"  # seconds of a test
 MEMORY = 4 << 20  # KiB of address space: some protections are limits of memory
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "build", "__pycache__", ".*_cache")
@@ -83,7 +81,7 @@ def prove(arguments: Namespace) -> tuple[dict[str, Any], list[str]]:
     with tempfile.TemporaryDirectory() as folder:
         checkout = Path(folder) / "checkout"
         shutil.copytree(ROOT, checkout, ignore=LEFT_OUT, symlinks=True)
-        for protection in tomllib.loads(DATA.read_text(encoding="utf-8"))["protection"]:
+        for protection in read_toml("tests/data/protections.toml")["protection"]:
             row = {key: protection[key] for key in ("subject", "name", "test")}
             if arguments.only in f"{row['subject']}: {row['name']}":
                 row["outcome"] = without(checkout, protection)

@@ -20,7 +20,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -30,7 +29,7 @@ from urllib.parse import unquote, urlencode, urlsplit
 
 from playwright.sync_api import ConsoleMessage, Page, Request, TimeoutError, sync_playwright
 
-from common import ROOT, TOOLS
+from common import TOOLS, read_toml
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 WIDTHS = (390, 768, 1280, 1600)
@@ -48,7 +47,7 @@ LINKS_AND_IDS = """[
   [...document.querySelectorAll("[id]")].map((element) => element.id),
 ]"""
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-SEARCHES = tomllib.loads((ROOT / "tests/data/site_searches.toml").read_text(encoding="utf-8"))
+SEARCHES = read_toml("tests/data/site_searches.toml")
 
 
 @contextmanager
@@ -144,8 +143,7 @@ def wrong_results(page: Page, site: Path) -> list[str]:
 def wrong_answers(page: Page, site: Path) -> list[str]:
     """Ask the explorer the questions of real people. Return those whose answer is wrong."""
     wrong = []
-    text = (ROOT / "tests/data/explorer_questions.toml").read_text(encoding="utf-8")
-    for question in tomllib.loads(text)["question"]:
+    for question in read_toml("tests/data/explorer_questions.toml")["question"]:
         fields = urlencode(question["fields"])
         open_anew(page, f"{site.as_uri()}/what-runs.html#{fields}")
         answer = page.inner_text("#answer")
