@@ -24,6 +24,13 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     return tomllib.loads((ROOT / path).read_text(encoding="utf-8"))
 
 
+def read_json(path: Path, missing: Any = None) -> Any:
+    """Return the content of a JSON file. Without the file, it is `missing` if that is given."""
+    if missing is not None and not path.exists():
+        return missing
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
 def own_code(**more: str) -> dict[str, str]:
     """Return the environment variables of a process that imports gpuenv from this checkout."""
     path = [str(ROOT / "resolver"), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -55,8 +62,8 @@ def run_check(program: ModuleType, arguments: Namespace) -> int:
         "seconds": round(time.monotonic() - begin),
         **parts,
     }
-    if arguments.record and arguments.record.exists():
-        record = {**json.loads(arguments.record.read_text(encoding="utf-8")), **record}
+    if arguments.record:
+        record = {**read_json(arguments.record, {}), **record}
     text = json.dumps(record, indent=1, ensure_ascii=False)
     print(text, flush=True)
     if arguments.record:

@@ -10,24 +10,21 @@ contradiction, 1 there is one, or the data is older than --since.
 from __future__ import annotations
 
 import itertools
-import os
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from common import read_json
 from data.compile import DATA, compiled
 from gpuenv.compat import data as matrix
 from gpuenv.compat.architectures import show_code
 from gpuenv.compat.catalog import platform_of
 from gpuenv.compat.conda_records import Carriers, Record, describes
 from gpuenv.compat.data import CompatibilityData
-from gpuenv.compat.rows import decode
 from gpuenv.index.snapshot import Snapshot
 from gpuenv.model import Build, Code, CudaVersion, Framework, parse_pair, show_pair
 from gpuenv.requirements.target import PLATFORMS, version_key
 
-Json = dict[str, Any]
 Compilers = Mapping[CudaVersion, Sequence[str]]  # {toolkit: the targets that it compiles for}
 
 
@@ -38,8 +35,8 @@ def contradictions(data: CompatibilityData) -> list[str]:
         GpuEnvError: a file is missing or damaged.
     """
     folder = Path(data.folder)
-    tables = decode(str(folder / "tables.json"), Json)
-    compilers = {parse_pair(cuda): targets for cuda, targets in tables["compilers"].items()}
+    targets_by_cuda = read_json(folder / "tables.json")["compilers"]
+    compilers = {parse_pair(cuda): targets for cuda, targets in targets_by_cuda.items()}
     builds = list(all_builds(data))
     found = [*library_faults(data, compilers), *build_faults(data, builds, compilers)]
     found += document_faults([build for _, build in builds])
@@ -139,8 +136,7 @@ def described(build: Build) -> str:
 
 def lock_faults(data: CompatibilityData) -> Iterator[str]:
     """Yield the builds of torch that public lock files name (pytorch_index.json), without a row."""
-    path = os.path.join(data.folder, "pytorch_index.json")
-    for row in decode(path, Json)["wheels"] if os.path.exists(path) else ():
+    for row in read_json(Path(data.folder, "pytorch_index.json"), {"wheels": ()})["wheels"]:
         filename = row["file"].rpartition("/")[2]
         distribution, version = filename.split("-")[:2]
         platform = platform_of(filename)
@@ -156,12 +152,12 @@ def recipe_faults(data: CompatibilityData, compilers: Compilers) -> Iterator[str
     builds; or a row of carriers.json has no recipe. A difference that the row of a recipe explains
     is none.
     """
-    path = os.path.join(data.folder, "conda", "recipes.json")
-    if not os.path.exists(path):
+    recipes = read_json(Path(data.folder, "conda", "recipes.json"), {}).get("recipes")
+    if recipes is None:
         return
     carriers = Carriers(data.folder)
     without_recipe = [row for row in carriers.code_rows if row.channel == "conda-forge"]
-    for recipe in decode(path, Json)["recipes"]:
+    for recipe in recipes:
         named = Code(
             sass=None if recipe["sass"] is None else tuple(recipe["sass"]),
             ptx=None if recipe["ptx"] is None else tuple(recipe["ptx"]),

@@ -25,8 +25,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from data import pytorch_builds
+from common import read_json
 from data.compile import DATA
+from data.pytorch_builds import TABLE
 from data.rows import as_text
 from data.snapshot import write_pytorch
 from gpuenv.atomic_write import write_whole
@@ -121,7 +122,7 @@ ARGUMENTS = {
 
 def main(options: Namespace) -> int:
     """Read lock files. Return the exit status."""
-    content = pytorch_builds.read(options.folder)
+    content = read_json(options.folder / TABLE)
     before = len(content["wheels"])
     named: dict[str, list[tuple[str, str, str]]] = {"wheels": [], "companions": []}
     for path in options.paths:
@@ -135,7 +136,7 @@ def main(options: Namespace) -> int:
     except ValueError as error:
         print(f"contradiction: {error}", file=sys.stderr)
         return 1
-    write_whole(str(options.folder / "pytorch_index.json"), as_text(content).encode())
+    write_whole(str(options.folder / TABLE), as_text(content).encode())
     write_pytorch(options.folder)
     total = len(content["wheels"])
     print(f"{total - before} new of {total} files")

@@ -14,6 +14,7 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
+from common import read_json
 from data.toml_files import Companions, ComparesCuda
 from gpuenv.compat.data import within
 from gpuenv.model import Host, Python
@@ -72,8 +73,7 @@ class Linker:
         self.known: dict[str, list[str]] = {}
         tables = (("torch", "frameworks", "builds"), ("tensorflow", "libraries", "releases"))
         for name, kind, table in tables:
-            path = folder / kind / f"{name}.json"
-            rows = json.loads(path.read_text("ascii"))[table] if path.exists() else []
+            rows = read_json(folder / kind / f"{name}.json", {table: []})[table]
             self.known[name] = [row["version"] for row in rows if within(row["version"], ">=2")]
 
     def links(self, line: Line) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import astuple
 
-from common import ROOT
+from common import ROOT, read_json
 from data.companion_rows import companion_rows
 from data.rows import derived
 from data.toml_files import Bad, BadPair, Branch, Companions, Drivers, Gpus, Limit, Rule, Toolkits
@@ -196,7 +196,7 @@ def device_code_tables(folder: Path) -> dict[str, Any]:
     and whether only the newest release of each line is scanned.
     """
     paths = {path.stem: path for path in folder.glob("libraries/*.json")}
-    heads = {name: json.loads(paths[name].read_text("ascii")) for name in sorted(paths)}
+    heads = {name: read_json(paths[name]) for name in sorted(paths)}
     scopes = folder / "scans.toml"
     extensions = {
         name: scope.get("lines", False)

@@ -12,11 +12,10 @@ out, because a guess is not an answer. Windows builds carry CUDA inside and need
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
-from typing import Any
 
+from common import read_json
 from data.index import serves
 from gpuenv.compat.catalog import platform_of
 from gpuenv.index.snapshot import Snapshot
@@ -24,6 +23,7 @@ from gpuenv.model import Requirement, Wheel
 from gpuenv.requirements.target import version_key, wheel_tags
 from gpuenv.requirements.versions import parse_requirement
 
+TABLE = "pytorch_index.json"
 PACKAGES = ("torch", "torchvision", "torchaudio")  # torch first: the others need builds of it
 INDEX = "https://download.pytorch.org/whl/{variant}"
 LINUX = 'platform_system == "Linux"'
@@ -32,15 +32,13 @@ Needs = tuple[Requirement, ...]
 Package = tuple[dict[str, str], list[Wheel], dict[str | None, Needs]]
 
 
-def read(folder: Path) -> dict[str, Any]:
-    """Return the content of pytorch_index.json in the folder of the data."""
-    content: dict[str, Any] = json.loads((folder / "pytorch_index.json").read_text("ascii"))
-    return content
-
-
 def pins(folder: Path) -> set[Requirement]:
     """Return every pinned requirement of a variant, without markers."""
-    return {parse_requirement(text) for row in read(folder)["pins"] for text in row["requires"]}
+    return {
+        parse_requirement(text)
+        for row in read_json(folder / TABLE)["pins"]
+        for text in row["requires"]
+    }
 
 
 def packages(folder: Path, snapshot: Snapshot) -> dict[str, Package]:
@@ -50,9 +48,9 @@ def packages(folder: Path, snapshot: Snapshot) -> dict[str, Package]:
         folder: the data.
         snapshot: has the wheels of the default index.
     """
-    content = read(folder)
+    content = read_json(folder / TABLE)
     pinned = {row["version"]: row["requires"] for row in content["pins"]}
-    torch = json.loads((folder / "frameworks" / "torch.json").read_text("ascii"))
+    torch = read_json(folder / "frameworks" / "torch.json")
     defaults = {
         (row["version"], row["variant"], row["platform"])
         for row in torch["builds"]

@@ -16,6 +16,7 @@ from typing import Any
 
 from packaging.utils import parse_wheel_filename
 
+from common import read_json
 from data.scan_releases import Record, Scans
 from gpuenv.binaries.rows import code_fields, toolkit_fields
 from gpuenv.compat.catalog import platform_of
@@ -42,7 +43,7 @@ def derived(folder: Path, tables: Mapping[str, Any]) -> Iterator[tuple[Path, str
     frameworks = sorted(folder.glob("frameworks/*.json"))
     names = {*deriver.scans.names(), *deriver.locked}
     for path in frameworks:
-        content = deriver.framework(json.loads(path.read_text("ascii")))
+        content = deriver.framework(read_json(path))
         names.discard(content["distribution"])
         yield path, as_text(content)
     for name in sorted(names):
@@ -87,9 +88,7 @@ class Deriver:
         }
         # {distribution: the wheels that public lock files name}
         self.locked: dict[str, list[Row]] = {}
-        path = folder / "pytorch_index.json"
-        locked = json.loads(path.read_text("ascii"))["companions"] if path.exists() else []
-        for wheel in locked:
+        for wheel in read_json(folder / "pytorch_index.json", {"companions": ()})["companions"]:
             name = parse_wheel_filename(wheel["file"].rpartition("/")[2])[0]
             self.locked.setdefault(name, []).append(wheel)
 
@@ -119,8 +118,8 @@ class Deriver:
 
     def library(self, name: str) -> Row:
         """Return the content of libraries/<name>.json."""
-        path, records = self.folder / "libraries" / f"{name}.json", self.scans.of(name)
-        old = json.loads(path.read_text("ascii")) if path.exists() else {"releases": []}
+        records = self.scans.of(name)
+        old = read_json(self.folder / "libraries" / f"{name}.json", {"releases": []})
         documented = [row for row in old["releases"] if row["evidence"] != "scanned"]
         rows = {(row["version"], row["platform"]): row for row in documented}
         on_path = name in self.carriers

@@ -16,6 +16,7 @@ from typing import Any
 
 from packaging.utils import parse_wheel_filename
 
+from common import read_json
 from data.index import DefaultIndex, say
 from gpuenv.atomic_write import write_whole
 from gpuenv.binaries.rows import read_record
@@ -43,8 +44,7 @@ class Scans:
     def of(self, name: str) -> list[Record]:
         """Return the records of a distribution, sorted by version and file name."""
         if name not in self._records:
-            path = self.folder / f"{name}.json"
-            content = json.loads(path.read_text("ascii")) if path.exists() else {"scans": []}
+            content = read_json(self.folder / f"{name}.json", {"scans": []})
             self._records[name] = content["scans"]
         return self._records[name]
 

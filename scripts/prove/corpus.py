@@ -38,7 +38,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import forked
-from common import ROOT, read_toml
+from common import ROOT, read_json, read_toml
 
 DATA = ROOT / "tests" / "data"
 CORPUS = DATA / "corpus"
@@ -217,7 +217,7 @@ def written(work: Path, inputs: Mapping[str, str]) -> dict[str, str]:
 
 def write_channel(folder: Path, names: Sequence[str]) -> None:
     """Write the index of a conda channel from files of records. A solve needs no packages."""
-    rows = [row for name in names for row in json.loads((DATA / name).read_text())["records"]]
+    rows = [row for name in names for row in read_json(DATA / name)["records"]]
     for subdir in SUBDIRS:
         packages = {}
         for row in rows:

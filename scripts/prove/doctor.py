@@ -29,7 +29,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from common import ROOT, read_toml
+from common import ROOT, read_json, read_toml
 from gpuenv.cli import main as gpuenv
 from gpuenv.doctor.judge import UNKNOWN_CAUSE
 from prove.device import CASES, answer
@@ -140,7 +140,7 @@ def read_set(path: Path) -> list[Report]:
             if row["first"] and not row.get("host")
         ]
     reports = []
-    for row in json.loads(path.read_text(encoding="utf-8")):
+    for row in read_json(path):
         log, causes = row.get("log", row.get("output")), row.get("causes", row.get("want"))
         if log:
             name = row.get("name", row.get("id"))

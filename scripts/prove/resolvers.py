@@ -10,7 +10,6 @@ so cases with a target are for uv only.
 from __future__ import annotations
 
 import hashlib
-import json
 import sys
 import tempfile
 import tomllib
@@ -23,6 +22,7 @@ from typing import Any
 from packaging.utils import canonicalize_name
 from uv import find_uv_bin
 
+from common import read_json
 from index_server import IndexServer
 from processes import run_program
 from test_resolution import CASES, FOLDER, packages_at
@@ -79,7 +79,7 @@ def pins_of_pip(case: Case, server: IndexServer, folder: Path) -> Pins:
     command = [sys.executable, "-W", "ignore", "-m", "pip", *arguments, "--report", str(report)]
     if run_program(command, status=None).returncode:
         return None
-    packages = [row["metadata"] for row in json.loads(report.read_text())["install"]]
+    packages = [row["metadata"] for row in read_json(report)["install"]]
     return {canonicalize_name(row["name"]): row["version"] for row in packages}
 
 
