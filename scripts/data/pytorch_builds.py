@@ -58,8 +58,6 @@ def packages(folder: Path, snapshot: Snapshot) -> dict[str, Package]:
     }
     found: dict[str, Package] = {}
     for name in PACKAGES:
-        default = [wheel for wheel in snapshot.files(name) if wheel.index == "default"]
-        default.sort(key=lambda wheel: wheel.filename)
         builds = {wheel.version for wheel in found["torch"][1]} if found else set()
         wheels: list[Wheel] = []
         needs: dict[str | None, Needs] = {}
@@ -69,21 +67,18 @@ def packages(folder: Path, snapshot: Snapshot) -> dict[str, Package]:
             distribution, version = filename.split("-")[:2]
             public, _, variant = version.partition("+")
             platform = platform_of(filename)
-            if distribution != name or not variant:
+            if distribution != name or not variant or not serves(wheel_tags(filename)):
                 continue
-            same = [wheel for wheel in default if wheel.version == public]
-            if not same or not serves(wheel_tags(filename)):
+            like = default_wheel(snapshot, name, public, platform)
+            metadata = like and snapshot.metadata(like)
+            if like is None or metadata is None:
                 continue
-            # The wheel of the default index for the same platform, if there is one.
-            like = next((w for w in same if platform_of(w.filename) == platform), same[0])
-            metadata = snapshot.metadata(like)
-            stated = metadata.dependencies if metadata else ()
+            required: Needs | None = metadata.dependencies
             if name != "torch":
-                required = companion_needs(stated, variant, builds)
-            elif platform == "win-amd64" or (public, variant, platform) in defaults:
-                required = stated  # the pins of Windows wheels have Linux markers
-            else:
-                required = torch_needs(stated, [] if variant == "cpu" else pinned.get(version))
+                required = companion_needs(required, variant, builds)
+            # The pins of Windows wheels have Linux markers: METADATA says what these need.
+            elif platform != "win-amd64" and (public, variant, platform) not in defaults:
+                required = torch_needs(required, [] if variant == "cpu" else pinned.get(version))
             if required is None:
                 continue
             sources.setdefault(version, set()).update(row["sources"])
@@ -96,6 +91,17 @@ def packages(folder: Path, snapshot: Snapshot) -> dict[str, Package]:
         listed = {version: ", ".join(sorted(sources[version])) for version in sorted(sources)}
         found[name] = listed, wheels, needs
     return found
+
+
+def default_wheel(snapshot: Snapshot, name: str, version: str, platform: str) -> Wheel | None:
+    """Return the default index's wheel for a platform, otherwise another one of the release."""
+    same = [
+        wheel
+        for wheel in snapshot.files(name)
+        if wheel.index == "default" and wheel.version == version
+    ]
+    same.sort(key=lambda wheel: (platform_of(wheel.filename) != platform, wheel.filename))
+    return same[0] if same else None
 
 
 def torch_needs(stated: Needs, pinned: list[str] | None) -> Needs | None:
