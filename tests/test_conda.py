@@ -16,7 +16,7 @@ import gpuenv
 from conda_prefixes import HOST
 from gpuenv import api
 from gpuenv.api.conda import solve_with, sync
-from gpuenv.compat import conda_parts, conda_records
+from gpuenv.compat import conda_parts
 from gpuenv.compat.architectures import parse_target
 from gpuenv.errors import (
     HostMismatchError,
@@ -42,7 +42,7 @@ GOOD = [case for case in CASES if "codes" not in case]
 BAD = [case for case in CASES if "codes" in case]
 ROWS = data_file("tables/conda.json")
 DATA = api.compatibility_data()
-CARRIERS = conda_records.Carriers(DATA.folder)
+CARRIERS = DATA.conda
 CODE = json.loads((Path(DATA.folder) / "conda" / "carriers.json").read_text())["code"]
 H100 = host("H100", "570.86.10", glibc="2.35")
 
@@ -223,7 +223,7 @@ def test_a_host_that_a_lock_does_not_fit_is_told_before_anything_is_written(
     path.write_text(text if ours else re.sub(r"^#.*\n", "", text, flags=re.MULTILINE))
     host = host_of(case, glibc="2.35")
     if not ours and case["name"] == "an old glibc":  # an explicit file of conda's has no word on it
-        assert not conda.reasons(conda_formats.read(str(path)), host, DATA, CARRIERS)
+        assert not conda.reasons(conda_formats.read(str(path)), host, DATA)
         return
     with pytest.raises(HostMismatchError) as caught:
         api.sync(api.read_lock(str(path)), str(target), host=host)
@@ -422,6 +422,6 @@ def test_what_a_record_does_not_say_limits_a_closure(tmp_path):
             plan = planned({**case, "requirements": spec.split()}, solver)
             assert [f"{pin.wheel.name} {pin.wheel.version}" for pin in plan.pins] == expected
     newest = [row for row in rows if row["version"] in ("2.2.2", "2.1.2", "2024.2.2")]
-    reasons = conda_parts.lock_reasons(newest, host_of(case), DATA, CARRIERS)
+    reasons = conda_parts.lock_reasons(newest, host_of(case), DATA)
     needs = {reason.need for reason in reasons if reason.code == "conflict"}
     assert needs == {"mkl <2024.1", "numpy >=1,<2"}

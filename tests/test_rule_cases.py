@@ -4,7 +4,6 @@ import pytest
 
 from gpuenv import api
 from gpuenv.compat import conda_parts, evaluate
-from gpuenv.compat.conda_records import Carriers
 from gpuenv.distributions import read_distributions
 from gpuenv.errors import is_doubt
 from gpuenv.model import Gpu, Host, Python, parse_pair
@@ -14,7 +13,6 @@ from tables import data_file, each
 TABLE = data_file("rule_cases.toml")
 CASES = TABLE["case"]
 DATA = api.compatibility_data()
-CARRIERS = Carriers(DATA.folder)
 
 
 def cases(field):
@@ -74,7 +72,7 @@ def test_installed(case, tmp_path):
 @each("case", cases("records"))
 def test_conda(case):
     host, records = host_of(case), records_of(case)
-    packages = conda_parts.packages_of_records(records, host.platform, DATA, CARRIERS)
+    packages = conda_parts.packages_of_records(records, host.platform, DATA)
     check(case, evaluate.environment_reasons(packages, host, DATA))
 
 
@@ -92,11 +90,11 @@ NOT_OF_CLOSURES = {
 @each("case", cases("records"))
 def test_conda_closures_and_locks_give_these_reasons_too(case):
     host, records = host_of(case), records_of(case)
-    by_package = conda_parts.closure_reasons(records, host, DATA, CARRIERS, virtual=())
+    by_package = conda_parts.closure_reasons(records, host, DATA, virtual=())
     assert by_package.keys() <= {record["name"] for record in records}
     codes = {reason.code for reasons in by_package.values() for reason in reasons}
     assert codes == set(case["codes"]) - NOT_OF_CLOSURES
-    lock = {reason.code for reason in conda_parts.lock_reasons(records, host, DATA, CARRIERS)}
+    lock = {reason.code for reason in conda_parts.lock_reasons(records, host, DATA)}
     # A CUDA build asks for __cuda: its own record refuses a host without a GPU.
     expected = (set(case["codes"]) - {"cpu-build"}) | ({"cuda-build"} & lock)
     assert lock == expected
@@ -107,7 +105,7 @@ def test_conda_closures_and_locks_give_these_reasons_too(case):
 def test_a_bad_pair_replaces_the_package_that_the_user_did_not_name(named):
     (case,) = [case for case in CASES if case["codes"] == ["bad-pair"] and "records" in case]
     by_package = conda_parts.closure_reasons(
-        records_of(case), host_of(case), DATA, CARRIERS, virtual=(), keep={named}
+        records_of(case), host_of(case), DATA, virtual=(), keep={named}
     )
     (name,) = by_package
     assert name == {"libcudnn": "libcublas", "libcublas": "libcudnn"}[named]

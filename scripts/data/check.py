@@ -19,7 +19,7 @@ from data.compile import DATA, compiled
 from gpuenv.compat import data as matrix
 from gpuenv.compat.architectures import show_code
 from gpuenv.compat.catalog import platform_of
-from gpuenv.compat.conda_records import Carriers, Record, describes
+from gpuenv.compat.conda_records import Record, describes
 from gpuenv.compat.data import CompatibilityData
 from gpuenv.index.snapshot import Snapshot
 from gpuenv.model import Build, Code, CudaVersion, Framework, parse_pair, show_pair
@@ -155,7 +155,7 @@ def recipe_faults(data: CompatibilityData, compilers: Compilers) -> Iterator[str
     recipes = read_json(Path(data.folder, "conda", "recipes.json"), {}).get("recipes")
     if recipes is None:
         return
-    carriers = Carriers(data.folder)
+    carriers = data.conda
     without_recipe = [row for row in carriers.code_rows if row.channel == "conda-forge"]
     for recipe in recipes:
         named = Code(

@@ -41,7 +41,7 @@ from ..requirements.versions import normalize_name
 from ..resolve.conda import candidates, planning, solvers, virtual_packages, wheels_beside
 from ..serialize import text_digest
 from . import wheels
-from .data import carriers, compatibility_data
+from .data import compatibility_data
 
 DEFAULT_CHANNELS = ("https://conda.anaconda.org/conda-forge",)
 # What conda's channel "defaults" stands for, unless conda's settings say otherwise.
@@ -73,9 +73,9 @@ def solve(
                 error.hint = f"it must fit the packages in {into.path}; a new --target has none"
             raise
     if prefix is not None:
-        provided = carriers().providers(wheels_beside.records_of(plan.pins))
+        provided = compatibility_data().conda.providers(wheels_beside.records_of(plan.pins))
         leaving = conda_prefix.left_over(prefix, None, provided, exact=not keep)
-        owned = conda_prefix.beside_wheels(prefix, plan, carriers(), compatibility_data(), leaving)
+        owned = conda_prefix.beside_wheels(prefix, plan, compatibility_data(), leaving)
         plan = plan.replace(warnings=(*plan.warnings, *owned))
     if request.conda is not None and request.conda.wheels:
         plan = plan.replace(wheels=_solve_wheels(request, request.conda.wheels, plan, options))
@@ -115,8 +115,8 @@ def _limits(request: Request, prefix: str) -> tuple[str, ...]:
     """
     pins = [pin for _, pin in conda_settings.read_pins(prefix, os.environ)]
     limits = [conda_versions.text_of(*conda_versions.split(pin)) for pin in pins]
-    packages = {name: package for package, name in carriers().distributions.items()}
-    packages |= carriers().packages
+    packages = {name: package for package, name in compatibility_data().conda.distributions.items()}
+    packages |= compatibility_data().conda.packages
     for text in request.constraints:
         parsed = parse_requirement(text)
         if parsed.marker or parsed.url or parsed.extras:
@@ -142,7 +142,7 @@ def solve_with(
     if request.conda and request.conda.keep_python:
         python = host.python.version
     data = compatibility_data()
-    return planning.plan(request, host, data, carriers(), solver, python=python, changes=changes)
+    return planning.plan(request, host, data, solver, python=python, changes=changes)
 
 
 def _existing_prefix(prefix: str, request: Request) -> solvers.ExistingPrefix:
@@ -151,7 +151,9 @@ def _existing_prefix(prefix: str, request: Request) -> solvers.ExistingPrefix:
     What the request names replaces what was asked for before.
     """
     installed = conda_packages(prefix, strict=True)
-    new = planning.requested_specs(request.frameworks, request.requirements, carriers())
+    new = planning.requested_specs(
+        request.frameworks, request.requirements, compatibility_data().conda
+    )
     replaced = {conda_versions.name_of(spec) for spec in new}
     earlier = conda_history.requested_specs(prefix, installed)
     packages, specs = [], []
@@ -184,7 +186,7 @@ def repair(request: Request, host: Host, options: IndexOptions, *, prefix: str) 
     refusal: NoSolutionError | None = None
     with _open_solver(request, host, options) as solver:
         solver.limits = _limits(request, prefix)
-        for attempt in planning.repairs(installed, carriers()):
+        for attempt in planning.repairs(installed, compatibility_data().conda):
             wanted = request.replace(
                 frameworks=attempt.frameworks, requirements=attempt.requirements
             )
@@ -211,7 +213,7 @@ def _solve_wheels(
         raise InputError(message, hint="ask for python too")
     data, platform = compatibility_data(), conda.host.platform
     records = wheels_beside.records_of(conda.pins)
-    supply = wheels_beside.supply(records, carriers(), data)
+    supply = wheels_beside.supply(records, data)
     own = request.replace(
         frameworks=(),
         requirements=tuple(texts),
@@ -227,7 +229,7 @@ def _solve_wheels(
     renamed = own.replace(requirements=tuple(map(supply.renamed, own.requirements)))
     indexes: list[wheels_beside.Beside] = []
 
-    packages = conda_parts.packages_of_records(records, platform, data, carriers())
+    packages = conda_parts.packages_of_records(records, platform, data)
 
     def judge(name: str, version: str) -> Reason | None:
         wheel = evaluate.packages_of_pins([(name, version)], platform, data)
@@ -414,18 +416,18 @@ def changes(lock: Lock, target: str, *, exact: bool | None) -> EnvironmentChange
         target,
         exact=bool(exact),
         requested=_requested_specs(lock),
-        carriers=carriers(),
+        carriers=compatibility_data().conda,
         leaving=_leaving_wheels(lock, target, exact=exact),
     )
 
 
 def _requested_specs(lock: Lock) -> tuple[str, ...]:
-    return planning.requested_specs(lock.frameworks, lock.requirements, carriers())
+    return planning.requested_specs(lock.frameworks, lock.requirements, compatibility_data().conda)
 
 
 def _leaving_wheels(lock: Lock, target: str, *, exact: bool | None) -> tuple[str, ...]:
     """Return the names of an earlier lock's wheels that a sync removes from a prefix."""
-    provided = carriers().providers(wheels_beside.records_of(lock.pins))
+    provided = compatibility_data().conda.providers(wheels_beside.records_of(lock.pins))
     return conda_prefix.left_over(target, lock.wheels, provided, exact=bool(exact))
 
 

@@ -7,7 +7,6 @@ from functools import cache
 
 from ..compat import data
 from ..compat.catalog import Catalog
-from ..compat.conda_records import Carriers
 from ..compat.data import CompatibilityData
 from ..compat.user_rows import read_user_rows, user_file
 from ..index.snapshot import Snapshot
@@ -20,11 +19,6 @@ def compatibility_data() -> CompatibilityData:
     The rows of the user are included (`gpuenv matrix update`).
     """
     return data.load(user_rows=read_user_rows(user_file()))
-
-
-def carriers() -> Carriers:
-    """Return what is known about the packages of conda."""
-    return Carriers(compatibility_data().folder)
 
 
 def snapshot() -> Snapshot:

@@ -15,7 +15,7 @@ from ..lock import conda_formats, pylock
 from ..model import Host, IndexOptions, Lock, Plan, Request
 from ..requirements.conda_projects import PIXI_TOML
 from . import wheels
-from .data import carriers, compatibility_data
+from .data import compatibility_data
 from .hosts import require_request, require_type
 
 # ---- solve ---------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ def solve(
             return plan
         from ..install import conda_prefix
 
-        owned = conda_prefix.beside_conda(prefix, plan.pins, carriers(), compatibility_data())
+        owned = conda_prefix.beside_conda(prefix, plan.pins, compatibility_data())
         return plan.replace(warnings=(*plan.warnings, *owned))
 
 

@@ -26,7 +26,7 @@ from ..resolve.requested import unknown_framework
 from ..verify import environment
 from ..verify.survey import is_bare
 from . import conda
-from .data import carriers, compatibility_data
+from .data import compatibility_data
 from .environments import lock_texts, read_lock
 from .hosts import Texts, require_texts, require_type, with_python_of
 
@@ -60,7 +60,7 @@ def lock_reasons(lock: Lock, host: Host) -> tuple[Reason, ...]:
     host = with_python_of(host, lock)
     reasons = fit(lock, host)
     if not any(reason.code in ("platform", "no-gpu") for reason in reasons):
-        reasons += conda_installer.reasons(lock, host, compatibility_data(), carriers())
+        reasons += conda_installer.reasons(lock, host, compatibility_data())
     if lock.wheels is not None:
         reasons += fit(lock.wheels, host)
     return tuple(dict.fromkeys(reasons))
@@ -446,7 +446,7 @@ def _conda_checks(lock: Lock, prefix: str, host: Host, *, device: bool) -> list[
     """Return the checks of what conda installed: whether it fits the host, and is as locked."""
     reasons = fit(lock, host)
     if device:
-        reasons += conda_installer.reasons(lock, host, compatibility_data(), carriers())
+        reasons += conda_installer.reasons(lock, host, compatibility_data())
     checks = host_checks(reasons, device=device)
     checks.append(conda_prefix.conda_check(prefix, lock))
     if lock.wheels is not None:

@@ -13,7 +13,7 @@ from ..errors import Reason, is_doubt
 from ..model import Build, CudaVersion, Host, first_texts
 from ..requirements import conda_versions
 from . import conda_records, evaluate, extensions
-from .conda_records import Carriers, Record, Row, Virtual
+from .conda_records import Record, Row, Virtual
 from .data import CompatibilityData
 from .evaluate import Package
 
@@ -23,7 +23,7 @@ RECORD_SOURCE = "the package's own record in its channel"
 
 
 def packages_of_records(
-    records: Sequence[Record], platform: str, data: CompatibilityData, carriers: Carriers
+    records: Sequence[Record], platform: str, data: CompatibilityData
 ) -> list[Package]:
     """Describe conda records that are installed together.
 
@@ -34,7 +34,6 @@ def packages_of_records(
         records: the records of an environment, of a lock or of a closure.
         platform: as in Host.platform.
         data: the compatibility data.
-        carriers: the packages that hold a framework's code.
     """
     cuda = cuda_of_records(records)
     packages = []
@@ -49,7 +48,7 @@ def packages_of_records(
             links=extensions.of_build_string(str(record.get("build", ""))),
             toolkit=conda_records.toolkit_of(record),
         )
-        row = carriers.row(record)
+        row = data.conda.row(record)
         if row is not None:
             package = package.replace(
                 framework=row.framework,
@@ -174,7 +173,6 @@ def lock_reasons(
     records: Sequence[Record],
     host: Host,
     data: CompatibilityData,
-    carriers: Carriers,
     *,
     beside: Sequence[Package] = (),
 ) -> tuple[Reason, ...]:
@@ -187,11 +185,10 @@ def lock_reasons(
         records: the records.
         host: the host.
         data: the compatibility data.
-        carriers: the packages that hold a framework's code.
         beside: the wheels beside them.
     """
-    packages = [*packages_of_records(records, host.platform, data, carriers), *beside]
-    rows = list(filter(None, map(carriers.row, records)))
+    packages = [*packages_of_records(records, host.platform, data), *beside]
+    rows = list(filter(None, map(data.conda.row, records)))
     subjects = {row.subject for row in rows}
     reasons = [
         reason
@@ -200,7 +197,7 @@ def lock_reasons(
     ]
     for row in rows:
         reasons += needs_gpu_reasons(row, host)
-        for spec, source in unsaid_constraints(row, host, data, carriers):
+        for spec, source in unsaid_constraints(row, host, data):
             name = conda_versions.name_of(spec)
             reasons += [
                 Reason(
@@ -219,7 +216,7 @@ def lock_reasons(
 
 def known_builds(records: Sequence[Record], platform: str, data: CompatibilityData) -> list[Build]:
     """Return the builds of the frameworks among conda records, with the names of frameworks."""
-    rows = filter(None, map(Carriers(data.folder).row, records))
+    rows = filter(None, map(data.conda.row, records))
     return [build_of_row(row, platform).replace(name=row.framework) for row in rows]
 
 
@@ -234,7 +231,7 @@ def installed_reasons(
         return evaluate.pin_reasons(pins, host, data)
     pins = list(pins)
     wheels = evaluate.packages_of_pins(pins, host.platform, data)
-    reasons = lock_reasons(records, host, data, Carriers(data.folder), beside=wheels)
+    reasons = lock_reasons(records, host, data, beside=wheels)
     libraries = libraries_of_records(records)
     both = (two_libraries(libraries, name, version) for name, version in pins)
     # A CUDA build may be installed on a host without a GPU, such as a login node.
@@ -298,14 +295,12 @@ def two_libraries(libraries: Mapping[str, str], name: str, version: str) -> Reas
     return Reason(code=code, subject=subject, need=need, have=have, source=evaluate.OWNER_SOURCE)
 
 
-def unsaid_constraints(
-    row: Row, host: Host, data: CompatibilityData, carriers: Carriers
-) -> Iterator[tuple[str, str]]:
+def unsaid_constraints(row: Row, host: Host, data: CompatibilityData) -> Iterator[tuple[str, str]]:
     """Yield (spec, source) of what a framework's build needs although its record does not say so.
 
     A wheel of the same release is compiled for the same NumPy, unless the record has a bound.
     """
-    for known in carriers.constraints:
+    for known in data.conda.constraints:
         if known.package == row.name and conda_versions.contains(known.versions, row.version):
             yield known.spec, known.source
     ranges = dict(conda_versions.split(spec)[:2] for spec in row.depends)
@@ -318,7 +313,6 @@ def closure_reasons(
     records: Sequence[Record],
     host: Host,
     data: CompatibilityData,
-    carriers: Carriers,
     *,
     virtual: Sequence[Virtual],
     keep: Collection[str] = (),
@@ -329,7 +323,6 @@ def closure_reasons(
         records: the closure.
         host: the host.
         data: the compatibility data.
-        carriers: the packages that hold a framework's code.
         virtual: the virtual packages of the host.
         keep: packages that the user named. Where two packages do not fit each other and the first
             is one of these, the reason is put down to the second.
@@ -342,7 +335,7 @@ def closure_reasons(
         are part of the reasons against each CUDA build.
     """
     by_package: dict[str, list[Reason]] = {}
-    packages = packages_of_records(records, host.platform, data, carriers)
+    packages = packages_of_records(records, host.platform, data)
     for reason, names in evaluate.environment_findings(packages, host, data):
         if names and reason.code not in ("cpu-build", "gpu-unused"):
             name = next((name for name in names if name not in keep), names[0])

@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from functools import cached_property
 from types import ModuleType
 from typing import Any
 
@@ -35,6 +36,7 @@ from ..model import (
 )
 from ..requirements.versions import contains, version_key
 from .architectures import common_code, driver_branch, parse_target
+from .conda_records import Carriers
 from .extensions import FRAMEWORK, Links, of_url, of_version
 from .rows import Builds, BuildsFile, Family, IndexRow, Pair, Releases, Verdict, decode
 from .user_rows import NO_ROWS, UserRows
@@ -238,6 +240,11 @@ class CompatibilityData:
                 )
         self._builds: dict[str, Builds] = {}
         self._releases: dict[str, Releases] = {}
+
+    @cached_property
+    def conda(self) -> Carriers:
+        """The conda packages of the frameworks. Raises DataError if their file is damaged."""
+        return Carriers(self.folder)
 
     # ---- frameworks and their builds
 

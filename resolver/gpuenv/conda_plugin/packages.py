@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 
 from ..compat import data
-from ..compat.conda_records import CUDA_PACKAGES, Carriers
+from ..compat.conda_records import CUDA_PACKAGES
 from ..prefix import conda_packages
 
 
@@ -20,7 +20,7 @@ def watched() -> Mapping[str, str]:
         DataError: The data is damaged.
     """
     matrix = data.load()
-    watched = Carriers(matrix.folder).watched
+    watched = matrix.conda.watched
     others = set(matrix.frameworks()).difference(watched.values())
     return {**dict.fromkeys(CUDA_PACKAGES, ""), **watched, **{name: name for name in others}}
 

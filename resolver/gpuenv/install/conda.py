@@ -10,7 +10,6 @@ import os
 from collections.abc import Sequence
 
 from ..compat import conda_parts, evaluate
-from ..compat.conda_records import Carriers
 from ..compat.data import CompatibilityData
 from ..errors import InputError, InstallError, Reason, is_doubt
 from ..index.urls import file_url_to_path
@@ -23,9 +22,7 @@ from ..serialize import file_digest, read_input
 from .conda_prefix import difference_of
 
 
-def reasons(
-    lock: Lock, host: Host, matrix: CompatibilityData, carriers: Carriers
-) -> tuple[Reason, ...]:
+def reasons(lock: Lock, host: Host, matrix: CompatibilityData) -> tuple[Reason, ...]:
     """Return what speaks against the files of a lock on a host, whoever wrote the lock.
 
     The rules are asked of names and builds, because conda installs an explicit file without
@@ -35,7 +32,7 @@ def reasons(
     names = [(pin.wheel.name, pin.wheel.version) for pin in wheels]
     beside = evaluate.packages_of_pins(names, host.platform, matrix)
     records = records_of(lock.pins)
-    reasons = conda_parts.lock_reasons(records, host, matrix, carriers, beside=beside)
+    reasons = conda_parts.lock_reasons(records, host, matrix, beside=beside)
     return tuple(dict.fromkeys(reason for reason in reasons if not is_doubt(reason)))
 
 

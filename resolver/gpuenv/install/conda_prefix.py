@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from ..atomic_write import write_whole
 from ..compat import conda_parts, evaluate
-from ..compat.conda_records import Carriers
 from ..compat.data import CompatibilityData
 from ..errors import InputError, Reason
 from ..model import Check, Lock, Pin, Plan, Requirement, Wheel, first_texts, show_pair
@@ -188,7 +187,6 @@ def wheels_check(target: str, lock: Lock) -> Check:
 def beside_wheels(
     target: str,
     plan: Plan,
-    carriers: Carriers,
     matrix: CompatibilityData,
     removed: Collection[str] = (),
 ) -> tuple[Reason, ...]:
@@ -197,7 +195,6 @@ def beside_wheels(
     Args:
         target: The prefix.
         plan: The plan.
-        carriers: The conda packages of the frameworks.
         matrix: The compatibility data.
         removed: Wheels that the installation removes or that the plan has, too.
 
@@ -207,22 +204,20 @@ def beside_wheels(
     """
     wheels = [(wheel.name, wheel.version) for wheel in wheels_in(target, removed)]
     host, records = plan.host, wheels_beside.records_of(plan.pins)
-    supply = wheels_beside.supply(records, carriers, matrix)
+    supply = wheels_beside.supply(records, matrix)
     owners = conda_parts.both_own(filter(None, (supply.owner(*wheel) for wheel in wheels)))
     staying = evaluate.packages_of_pins(wheels, host.platform, matrix)
     companions = [package for package in staying if package.links and not package.on_path]
-    packages = conda_parts.packages_of_records(records, host.platform, matrix, carriers)
+    packages = conda_parts.packages_of_records(records, host.platform, matrix)
     return (*owners, *evaluate.reasons_beside(companions, packages, host, matrix))
 
 
-def beside_conda(
-    target: str, pins: Sequence[Pin], carriers: Carriers, matrix: CompatibilityData
-) -> tuple[Reason, ...]:
+def beside_conda(target: str, pins: Sequence[Pin], matrix: CompatibilityData) -> tuple[Reason, ...]:
     """Return what wheels would bring a second time, because conda packages in the prefix have it.
 
     Codes: two-cudnn, two-libraries, two-frameworks.
     """
     records = sorted(conda_packages(target).values(), key=lambda record: str(record["name"]))
-    supply = wheels_beside.supply(records, carriers, matrix)
+    supply = wheels_beside.supply(records, matrix)
     owners = (supply.owner(pin.wheel.name, pin.wheel.version) for pin in pins)
     return conda_parts.both_own(filter(None, owners))

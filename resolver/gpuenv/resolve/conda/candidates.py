@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...compat import conda_parts, conda_records, evaluate
-from ...compat.conda_records import Carriers, Record, Row
+from ...compat.conda_records import Record, Row
 from ...compat.data import CompatibilityData
 from ...errors import Explanation, InputError, NoSolutionError, Reason, is_doubt
 from ...model import CudaVersion, Host, Request, Value, major_minor
@@ -55,13 +55,12 @@ class CandidateStore:
         records: Sequence[Record],
         host: Host,
         matrix: CompatibilityData,
-        carriers: Carriers,
         *,
         request: Request,
         limits: Sequence[str],
     ) -> None:
         """`limits` are those of Solver."""
-        self.host, self.matrix, self.carriers = host, matrix, carriers
+        self.host, self.matrix = host, matrix
         self.request, self.limits = request, limits
         self.virtual = virtual_packages.of_host(host)
         self.by_name: dict[str, list[Record]] = {}
@@ -80,7 +79,7 @@ class CandidateStore:
             python: The Python that the build must be for; None for any.
         """
         rows: dict[tuple[str, str, str], Row] = {}
-        package = self.carriers.carriers[requested.framework]
+        package = self.matrix.conda.carriers[requested.framework]
         spec = conda_versions.text_of(package, requested.spec, requested.build)
         for record in conda_records.newest(self.by_name.get(package, ())):
             _, glob = conda_records.cuda_of(record)
@@ -93,7 +92,7 @@ class CandidateStore:
                 continue
             if python is not None and conda_records.python_of(record) not in (None, python):
                 continue
-            row = self.carriers.row(record)
+            row = self.matrix.conda.row(record)
             if row is not None and admits("", record["version"], self.request.pre):
                 rows[key] = row
         candidates = [self._candidate(requested, row) for row in rows.values()]
@@ -144,7 +143,7 @@ class CandidateStore:
 
     def _limit_reasons(self, row: Row) -> Iterator[Reason]:
         """Yield the limits that exclude a release. Code: pinned."""
-        names = (row.name, self.carriers.packages[row.framework])
+        names = (row.name, self.matrix.conda.packages[row.framework])
         for limit in self.limits:
             name, version_range, _ = conda_versions.split(limit)
             if name in names and not conda_versions.contains(version_range, row.version):

@@ -165,7 +165,6 @@ def plan(
     request: Request,
     host: Host,
     matrix: CompatibilityData,
-    carriers: Carriers,
     solver: Solver,
     *,
     python: tuple[int, int] | None = None,
@@ -177,7 +176,6 @@ def plan(
         request: Frameworks and requirements.
         host: The host to solve for.
         matrix: The compatibility data.
-        carriers: The conda packages of the frameworks.
         solver: Reads the channels and finds closures.
         python: The Python of the environment; None leaves it to the solver.
         changes: Also look for a newer driver that would help if there is no solution.
@@ -186,14 +184,14 @@ def plan(
         NoSolutionError: There is none; it explains why.
         InputError: The request cannot be used.
     """
-    parsed = parse_request(request, carriers, python, solver.channels)
+    parsed = parse_request(request, matrix.conda, python, solver.channels)
     # The packages whose records decide which builds are candidates.
-    packages = {carriers.carriers[spec.framework] for spec in parsed.frameworks}
+    packages = {matrix.conda.carriers[spec.framework] for spec in parsed.frameworks}
     records = solver.records(sorted({*packages, *conda_records.CUDA_PACKAGES}))
 
     def plan_for(host: Host) -> Plan:
         limits = solver.limits
-        store = CandidateStore(records, host, matrix, carriers, request=request, limits=limits)
+        store = CandidateStore(records, host, matrix, request=request, limits=limits)
         return _Search(parsed, store, solver).plan()
 
     try:
@@ -228,7 +226,7 @@ class _Search:
 
     def __init__(self, parsed: ParsedRequest, store: CandidateStore, solver: Solver) -> None:
         self.parsed, self.store, self.solver = parsed, store, solver
-        self.host, self.matrix, self.carriers = store.host, store.matrix, store.carriers
+        self.host, self.matrix = store.host, store.matrix
         self.host_reasons = evaluate.host_reasons(self.host, self.matrix)
         self.refusals: list[Reason] = []  # why combinations have no usable closure
 
@@ -271,7 +269,7 @@ class _Search:
         candidates = self.store.candidates(requested, self.parsed.python)
         if candidates:
             return candidates
-        name, python = self.carriers.carriers[requested.framework], self.parsed.python
+        name, python = self.matrix.conda.carriers[requested.framework], self.parsed.python
         versions = [
             record["version"]
             for record in self.store.by_name.get(name, ())
@@ -313,13 +311,11 @@ class _Search:
         """
         specs = list(self.parsed.specs)
         for candidate in combination:
-            specs += specs_of(candidate, self.carriers.packages)
+            specs += specs_of(candidate, self.matrix.conda.packages)
         unsaid = [
             spec
             for candidate in combination
-            for spec, _ in conda_parts.unsaid_constraints(
-                candidate.row, self.host, self.matrix, self.carriers
-            )
+            for spec, _ in conda_parts.unsaid_constraints(candidate.row, self.host, self.matrix)
         ]
         named = {conda_versions.name_of(spec) for spec in self.parsed.specs}
         constraints = list(limits)
@@ -341,7 +337,6 @@ class _Search:
                 records,
                 self.host,
                 self.matrix,
-                self.carriers,
                 virtual=self.store.virtual,
                 keep=named,
             )
@@ -395,9 +390,7 @@ class _Search:
             toolkits.append(cuda)
         if not host.gpus or not toolkits:
             return needs
-        packages = conda_parts.packages_of_records(
-            records, host.platform, self.matrix, self.carriers
-        )
+        packages = conda_parts.packages_of_records(records, host.platform, self.matrix)
         codes = [row.code for row in rows]
         codes += [package.library.code for package in packages if package.library is not None]
         return needs_of_gpus(needs, toolkits, codes, host, self.matrix)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ...compat import conda_parts
-from ...compat.conda_records import Carriers, Record
+from ...compat.conda_records import Record
 from ...compat.data import CompatibilityData
 from ...compat.evaluate import OWNER_SOURCE
 from ...errors import InputError, Reason, UnusableFileError
@@ -106,13 +106,13 @@ def records_of(pins: Sequence[Pin]) -> list[Record]:
     ]
 
 
-def supply(records: Sequence[Record], carriers: Carriers, matrix: CompatibilityData) -> Supply:
+def supply(records: Sequence[Record], matrix: CompatibilityData) -> Supply:
     """Return what the packages of a closure supply."""
     versions: dict[str, str] = {}
     refused: dict[str, Reason] = {}
     libraries = conda_parts.libraries_of_records(records)
     installed = {str(record["name"]): str(record["version"]) for record in records}
-    for distribution, record in carriers.providers(records).items():
+    for distribution, record in matrix.conda.providers(records).items():
         version = str(record["version"])
         try:
             version_key(version)
@@ -120,19 +120,19 @@ def supply(records: Sequence[Record], carriers: Carriers, matrix: CompatibilityD
         except (InputError, ValueError):  # a version that is not of PEP 440
             need, have = "a version that a wheel's needs can be held against", record["name"]
             refused[distribution] = _refusal("conda-version", need, f"{have} {version}")
-    refused |= _owned_by_frameworks(installed, carriers, matrix)
+    refused |= _owned_by_frameworks(installed, matrix)
     return Supply(versions=versions, refused=refused, libraries=libraries)
 
 
 def _owned_by_frameworks(
-    installed: Mapping[str, str], carriers: Carriers, matrix: CompatibilityData
+    installed: Mapping[str, str], matrix: CompatibilityData
 ) -> dict[str, Reason]:
     """Return {distribution: why it cannot stand beside a framework of conda}.
 
     These are the framework's own distributions, and wheels that were built for its wheel.
     """
     owned: dict[str, Reason] = {}
-    for name, package in carriers.packages.items():
+    for name, package in matrix.conda.packages.items():
         framework = matrix.framework(name)
         if package not in installed or framework is None:
             continue
