@@ -13,7 +13,7 @@ from gpuenv.lock import conda_formats
 from gpuenv.prefix import conda_packages
 from gpuenv.render.changes import changes_lines
 from hosts import host
-from small_wheels import make_wheel
+from small_wheels import make_wheel, write_record
 from tables import data_file, each
 from test_cli import contents
 
@@ -109,6 +109,7 @@ def test_one_command_installs_both(form, solved, tmp_path, call):
     assert texts[0] == texts[1] and trees[0] == trees[1]
     second = gpuenv.read_lock(str(beside))
     (site / "leaf_kit-1.0.dist-info").rename(site / "leaf_kit-2.0.dist-info")
+    write_record(site, "leaf_kit", "2.0")
     check = conda_prefix.wheels_check(str(target), second)
     assert check.status == "fail" and "leaf-kit is 2.0, not 1.0" in check.evidence
 
@@ -174,7 +175,7 @@ def test_wheels_of_the_user_are_in_the_plan(both, tmp_path):
     conda.install(lock.pins, str(target), ())
     site = target / "lib" / "python3.12" / "site-packages"
     for name in ("leaf_kit-0.9", "trainer-1.0", "mine-1.0"):
-        (site / f"{name}.dist-info").mkdir(parents=True)
+        write_record(site, *name.split("-"))
     (target / "conda-meta" / "gpuenv-wheels").write_text("3.13\ntrainer\n")
     seen = []
 
@@ -196,9 +197,8 @@ def test_wheels_of_the_user_are_in_the_plan(both, tmp_path):
 def test_a_wheel_does_not_overwrite_a_conda_package_that_stays(both, tmp_path):
     lock, target = api.read_lock(str(both[0])), tmp_path / "prefix"
     conda.install(lock.pins, str(target), ())
-    info = target / "lib" / "python3.12" / "site-packages" / "leaf_kit-0.9.dist-info"
-    info.mkdir(parents=True)
-    (info / "INSTALLER").write_text("conda\n")
+    site = target / "lib" / "python3.12" / "site-packages"
+    write_record(site, "leaf_kit", "0.9", texts={"INSTALLER": "conda"})
     with pytest.raises(HostMismatchError) as caught:
         api.sync(lock, str(target), host=H100)
     (reason,) = caught.value.reasons

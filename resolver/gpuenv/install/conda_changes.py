@@ -6,19 +6,16 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from ..compat.conda_records import Carriers, Record
+from ..distributions import Distribution
 from ..errors import HostMismatchError, InputError, Reason
-from ..model import EnvironmentChanges, Lock, PackageChange, Requirement, Wheel, first_texts
+from ..model import EnvironmentChanges, Lock, PackageChange, Wheel, first_texts
 from ..prefix import conda_packages
 from ..requirements import conda_versions
 from ..requirements.conda_settings import read_pins
-from ..requirements.versions import contains
+from ..resolve.conda.candidates import admits
 from ..resolve.conda.wheels_beside import records_of
 from .conda_history import requested_specs
-from .conda_prefix import (
-    distributions_of_conda,
-    requirements_of,
-    wheels_in,
-)
+from .conda_prefix import distributions_in, requirements_of
 
 # A prefix with one of these runs the user's conda: without it no environment can be repaired.
 _MANAGERS = ("conda", "mamba", "micromamba")
@@ -62,12 +59,16 @@ def plan_changes(
     )
     new = {change.name: locked[change.name] for change in (*changes.add, *changes.change)}
     staying = [record for name, record in installed.items() if name not in {*locked, *removed}]
+    distributions = distributions_in(target)
+    wheels = [row for row in distributions if not row.of_conda and row.name not in leaving]
     beside = {} if lock.wheels is None else {pin.wheel.name: pin.wheel for pin in lock.wheels.pins}
     reasons = [
         *_violations("pinned", read_pins(target, os.environ), new),
         *_violations("conflict", _met_needs(staying, installed), new),
-        *_overwritten_wheels(target, carriers.providers(new.values()), leaving),
-        *_wheel_reasons(target, installed, new, carriers, {*leaving, *beside}),
+        *_overwritten_wheels(wheels, carriers.providers(new.values())),
+        *_wheel_reasons(
+            [row for row in wheels if row.name not in beside], installed, new, carriers
+        ),
     ]
     if not exact:
         replaced = {conda_versions.name_of(spec) for spec in requested}
@@ -77,13 +78,13 @@ def plan_changes(
             if name not in replaced
         ]
         reasons += _violations("requested", earlier, new)
-        reasons += _python_reasons(target, installed, new, leaving)
-        reasons += _overwritten_packages(target, beside)
+        reasons += _python_reasons(wheels, installed, new)
+        reasons += _overwritten_packages(distributions, beside)
     if reasons:
         message = "the lock does not fit the packages of the environment; nothing was installed"
         hint = "use another environment, or gpuenv install, which solves with what is there"
         raise HostMismatchError(message, tuple(reasons), hint=hint)
-    before = {wheel.name: (wheel.version, "") for wheel in wheels_in(target)}
+    before = {row.name: (row.version, "") for row in distributions if not row.of_conda}
     after = {name: (wheel.version, "") for name, wheel in beside.items()}
     changes = _compared(changes, before, after, leaving, wheel=True)
     confirm = tuple(change.name for change in (*changes.change, *changes.remove))
@@ -168,10 +169,9 @@ def _met_needs(
 
 
 def _python_reasons(
-    target: str,
+    wheels: Sequence[Distribution],
     installed: Mapping[str, Record],
     new: Mapping[str, Record],
-    leaving: Collection[str],
 ) -> Iterator[Reason]:
     """Yield the wheels that another Python would not find. Code: wheel-python."""
     if "python" not in installed or "python" not in new:
@@ -179,44 +179,37 @@ def _python_reasons(
     minor = ".".join(str(installed["python"].get("version")).split(".")[:2])
     if conda_versions.contains(f"{minor}.*", new["python"]["version"]):
         return
-    for wheel in wheels_in(target, leaving):
+    for wheel in wheels:
         subject = f"{wheel.name} {wheel.version} (wheel)"
         need, have = f"Python {minor}", _have(new["python"])
         yield Reason(code="wheel-python", subject=subject, need=need, have=have)
 
 
 def _wheel_reasons(
-    target: str,
+    wheels: Sequence[Distribution],
     installed: Mapping[str, Record],
     new: Mapping[str, Record],
     carriers: Carriers,
-    leaving: Collection[str],
 ) -> Iterator[Reason]:
     """Yield what wheels that stay need and have now, and would lose. Code: conflict."""
     before, after = carriers.providers(installed.values()), carriers.providers(new.values())
-    for distribution in wheels_in(target, leaving):
-        subject = f"{distribution.name} {distribution.version} (wheel)"
-        for requirement in requirements_of(distribution):
+    for wheel in wheels:
+        subject = f"{wheel.name} {wheel.version} (wheel)"
+        for requirement in requirements_of(wheel):
             old, record = before.get(requirement.name), after.get(requirement.name)
             if old is None or record is None or requirement.marker:
                 continue
-            if _admits(requirement, old) and not _admits(requirement, record):
+            versions = (str(old.get("version")), str(record.get("version")))
+            if [admits(requirement.specifier, version) for version in versions] == [True, False]:
                 need = f"{requirement.name}{requirement.specifier}"
                 yield Reason(code="conflict", subject=subject, need=need, have=_have(record))
 
 
-def _admits(requirement: Requirement, record: Record) -> bool:
-    try:
-        return contains(requirement.specifier, str(record.get("version")))
-    except InputError:
-        return False  # a version that is not of PEP 440
-
-
 def _overwritten_wheels(
-    target: str, providers: Mapping[str, Record], leaving: Collection[str]
+    wheels: Sequence[Distribution], providers: Mapping[str, Record]
 ) -> Iterator[Reason]:
     """Yield the wheels whose files conda packages would overwrite. Code: two-distributions."""
-    for wheel in wheels_in(target, leaving):
+    for wheel in wheels:
         if wheel.name in providers:
             subject = f"{wheel.name} {wheel.version} (wheel)"
             need = f"to be uninstalled first (pip uninstall {wheel.name})"
@@ -224,14 +217,16 @@ def _overwritten_wheels(
             yield Reason(code="two-distributions", subject=subject, need=need, have=have)
 
 
-def _overwritten_packages(target: str, beside: Mapping[str, Wheel]) -> Iterator[Reason]:
+def _overwritten_packages(
+    distributions: Sequence[Distribution], beside: Mapping[str, Wheel]
+) -> Iterator[Reason]:
     """Yield the conda packages whose files wheels would overwrite. Code: two-distributions.
 
     A lock has no wheel of what its own conda packages provide, so these are packages that stay.
     """
-    for distribution in distributions_of_conda(target):
+    for distribution in distributions:
         wheel = beside.get(distribution.name)
-        if wheel is not None:
+        if distribution.of_conda and wheel is not None:
             subject = f"{distribution.name} {distribution.version} of conda"
             need = f"to be removed first (conda remove {distribution.name})"
             have = f"the wheel {wheel.name} {wheel.version} in the lock"

@@ -2,73 +2,45 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from operator import attrgetter
+from typing import Any
 
 from ..atomic_write import write_whole
 from ..compat import conda_parts, evaluate
 from ..compat.data import CompatibilityData
+from ..distributions import Distribution, read_distributions
 from ..errors import InputError, Reason
 from ..model import Check, Lock, Pin, Plan, Requirement, Wheel, first_texts, show_pair
 from ..prefix import conda_packages, sites
 from ..requirements.target import parse_requirement, version_key
-from ..requirements.versions import normalize_name
 from ..resolve.conda import wheels_beside
 
 # The names of the wheels that gpuenv installed. It has no .json, which conda would read.
 _MARK = os.path.join("conda-meta", "gpuenv-wheels")
 
 
-class Distribution(NamedTuple):
-    """A Python distribution in a prefix; `folder` is its .dist-info."""
+def distributions_in(target: str) -> list[Distribution]:
+    """Return the Python distributions in a prefix, those of conda packages included.
 
-    name: str
-    version: str
-    folder: str
-
-
-def _distributions(target: str) -> Iterator[Distribution]:
-    """Yield every Python distribution in a prefix, those of conda packages included."""
-    for site in sites(target):
-        for path in sorted(glob.glob(os.path.join(glob.escape(site), "*.dist-info"))):
-            stem = os.path.basename(path).removesuffix(".dist-info")
-            name, _, version = stem.partition("-")
-            yield Distribution(normalize_name(name), version, path)
+    Those with an .egg-info are left out: it does not tell whether conda installed them.
+    """
+    rows = read_distributions(sites(target))
+    return sorted((row for row in rows if row.info.endswith(".dist-info")), key=attrgetter("info"))
 
 
 def wheels_in(target: str, but: Collection[str] = ()) -> list[Distribution]:
     """Return the distributions in a prefix that no conda package holds, without those in `but`."""
-    return [
-        distribution
-        for distribution in _distributions(target)
-        if distribution.name not in but and not _is_of_conda(distribution)
-    ]
+    return [row for row in distributions_in(target) if not row.of_conda and row.name not in but]
 
 
 def requirements_of(distribution: Distribution) -> Iterator[Requirement]:
     """Yield the requirements of an installed distribution, also those of its extras."""
-    from importlib.metadata import Distribution as Metadata
-
-    for text in Metadata.at(distribution.folder).requires or ():
+    for text in distribution.requires:
         with suppress(InputError):
             yield parse_requirement(text)
-
-
-def distributions_of_conda(target: str) -> list[Distribution]:
-    """Return the distributions in a prefix that conda packages hold."""
-    return [distribution for distribution in _distributions(target) if _is_of_conda(distribution)]
-
-
-def _is_of_conda(distribution: Distribution) -> bool:
-    """Return whether a conda package holds the distribution: INSTALLER names conda then."""
-    try:
-        with open(os.path.join(distribution.folder, "INSTALLER"), encoding="utf-8") as file:
-            return file.read().strip() == "conda"
-    except (OSError, ValueError):
-        return False
 
 
 # ---- the wheels that gpuenv installed -----------------------------------------------------------
@@ -167,7 +139,7 @@ def difference_of(wheel: Wheel, record: dict[str, Any] | None) -> str | None:
 def wheels_check(target: str, lock: Lock) -> Check:
     """Check that a prefix has each wheel that a lock names, once ("versions wheels")."""
     installed: dict[str, list[str]] = {}
-    for distribution in _distributions(target):
+    for distribution in distributions_in(target):
         installed.setdefault(distribution.name, []).append(distribution.version)
     wrong = []
     for pin in lock.pins:
