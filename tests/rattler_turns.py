@@ -5,23 +5,31 @@ Each solve opens its channels, so nothing of the solve before is left in the pro
 
 import os
 from contextlib import contextmanager
+from subprocess import Popen
 
 import pytest
 
 from gpuenv.resolve.conda import solvers
-from gpuenv.resolve.conda.solvers import RattlerProcess
 
 
 class Turn:
-    """One solver's turn with the process. It has the methods of RattlerProcess."""
+    """One solver's turn with the process. It has what a solver uses of Popen."""
 
     def __init__(self, free):
-        self._free = free
-        self._process = free.pop()
-        self.send, self.answer = self._process.send, self._process.answer
+        self._free, self._child = free, free.pop()
+        self.stdin, self.stdout = self._child.stdin, self._child.stdout
 
-    def close(self):
-        self._free.append(self._process)
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._free.append(self._child)
+
+    def communicate(self, timeout):
+        """The process goes on."""
+
+    def kill(self):
+        """The process goes on."""
 
 
 def variables():
@@ -34,15 +42,15 @@ def one_process():
 
     A solver in another environment, or beside one that has not ended, starts a process of its own.
     """
-    free = [RattlerProcess()]
-    (process,), at_start = free, variables()
+    one = solvers.RattlerSolver([], [])
+    free, at_start = [one._child], variables()
 
-    def start():
+    def start(*arguments, **pipes):
         if free and variables() == at_start:
             return Turn(free)
-        return RattlerProcess()
+        return Popen(*arguments, **pipes)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(solvers, "RattlerProcess", start)
+        patch.setattr(solvers, "Popen", start)
         yield
-    process.close()
+    one.close()

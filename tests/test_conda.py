@@ -15,7 +15,7 @@ import conda_channel
 import gpuenv
 from conda_prefixes import HOST
 from gpuenv import api
-from gpuenv.api.conda import solve_with, sync
+from gpuenv.api.conda import sync
 from gpuenv.compat import conda_parts
 from gpuenv.compat.architectures import parse_target
 from gpuenv.errors import (
@@ -28,9 +28,9 @@ from gpuenv.errors import (
 )
 from gpuenv.install import conda
 from gpuenv.lock import conda_formats
-from gpuenv.model import Gpu, Request, parse_pair
+from gpuenv.model import CondaOptions, Gpu, Request, parse_pair
 from gpuenv.requirements import conda_versions
-from gpuenv.resolve.conda import solvers, virtual_packages
+from gpuenv.resolve.conda import planning, solvers, virtual_packages
 from hosts import host, host_of
 from processes import program, run_program
 from tables import cases, data_file, each
@@ -76,9 +76,9 @@ def planned(case, solver):
     request = Request(
         frameworks=tuple(case.get("framework", ())),
         requirements=tuple(case.get("requirements", ())),
+        conda=CondaOptions(keep_python=case.get("keep_python", False)),
     )
-    python = parse_pair(case["asked_python"]) if "asked_python" in case else None
-    return solve_with(solver, request, host_of(case, glibc="2.35"), python=python)
+    return planning.plan(request, host_of(case, glibc="2.35"), DATA, solver)
 
 
 def refusal(case, solver):
@@ -174,12 +174,12 @@ class Careless:
     name = "careless"
 
     def __init__(self, inner):
-        self.inner, self.channels, self.limits = inner, inner.channels, ()
+        self.inner, self.channels = inner, inner.channels
 
     def records(self, names):
         return [one for one in self.inner.records(names) if one["name"] != "cuda-version"]
 
-    def solve(self, specs, constraints, virtual):
+    def solve(self, specs, constraints, virtual, limits):
         return self.inner.solve(
             specs, constraints, [*virtual[:1], ("__cuda", "99.0", "0"), *virtual[3:]]
         )

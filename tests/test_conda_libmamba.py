@@ -15,10 +15,10 @@ SOLVES = """
 import json, sys, tomllib
 import conda_libmamba_solver.solver as plugin, libmambapy, libmambapy.bindings as bindings
 import gpuenv
-from gpuenv.resolve.conda import solvers
-from gpuenv.api.conda import solve_with
+from gpuenv import api
+from gpuenv.resolve.conda import planning, solvers
 from gpuenv.errors import NoSolutionError
-from gpuenv.model import Request
+from gpuenv.model import CondaOptions, Request
 
 answers = []
 
@@ -37,11 +37,10 @@ def one(case):
     where = {"python": "3.12", "platform": "linux-x86_64", "glibc": case.get("glibc", "2.35")}
     host = gpuenv.describe(gpus=case["gpu"], driver=case.get("driver"), **where)
     frameworks, texts = tuple(case.get("framework", ())), tuple(case.get("requirements", ()))
-    request = Request(frameworks=frameworks, requirements=texts)
-    python = case.get("asked_python")
+    options = CondaOptions(keep_python=case.get("keep_python", False))
+    request = Request(frameworks=frameworks, requirements=texts, conda=options)
     try:
-        version = (3, int(python.partition(".")[2])) if python else None
-        plan = solve_with(solver, request, host, python=version)
+        plan = planning.plan(request, host, api.compatibility_data(), solver)
     except NoSolutionError as error:
         explanation = error.explanation
         codes = [reason.code for reason in explanation.reasons]

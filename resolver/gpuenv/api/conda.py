@@ -65,9 +65,11 @@ def solve(
     if keep and prefix is not None and is_conda(prefix):
         into = _existing_prefix(prefix, request)
     with _open_solver(request, host, options) as solver:
-        solver.into, solver.limits = into, _limits(request, "" if into is None else into.path)
+        solver.into, limits = into, _limits(request, "" if into is None else into.path)
         try:
-            plan = solve_with(solver, request, host, changes=changes)
+            plan = planning.plan(
+                request, host, compatibility_data(), solver, limits=limits, changes=changes
+            )
         except NoSolutionError as error:
             if into is not None:
                 error.hint = f"it must fit the packages in {into.path}; a new --target has none"
@@ -127,24 +129,6 @@ def _limits(request: Request, prefix: str) -> tuple[str, ...]:
     return tuple(limits)
 
 
-def solve_with(
-    solver: solvers.Solver,
-    request: Request,
-    host: Host,
-    *,
-    python: tuple[int, int] | None = None,
-    changes: bool = True,
-) -> Plan:
-    """Solve a request for conda packages with a solver that is open.
-
-    NoSolutionError if there is no solution.
-    """
-    if request.conda and request.conda.keep_python:
-        python = host.python.version
-    data = compatibility_data()
-    return planning.plan(request, host, data, solver, python=python, changes=changes)
-
-
 def _existing_prefix(prefix: str, request: Request) -> solvers.ExistingPrefix:
     """Return what a closure must leave in an environment.
 
@@ -180,19 +164,16 @@ def repair(request: Request, host: Host, options: IndexOptions, *, prefix: str) 
         InputError: there is nothing to repair in the environment, or it cannot be read.
         PackageIndexError: a channel cannot be read.
     """
-    installed = conda_packages(prefix, strict=True)
+    data, installed = compatibility_data(), conda_packages(prefix, strict=True)
     nothing = request.replace(frameworks=(), requirements=())
     into = _existing_prefix(prefix, nothing)
     refusal: NoSolutionError | None = None
     with _open_solver(request, host, options) as solver:
-        solver.limits = _limits(request, prefix)
-        for attempt in planning.repairs(installed, compatibility_data().conda):
-            wanted = request.replace(
-                frameworks=attempt.frameworks, requirements=attempt.requirements
-            )
-            solver.into = into.replace(fixed=attempt.fixed)
+        limits = _limits(request, prefix)
+        for changed, fixed in planning.repairs(nothing, installed, data.conda):
+            solver.into = into.replace(fixed=fixed)
             try:
-                plan = solve_with(solver, wanted, host, changes=False)
+                plan = planning.plan(changed, host, data, solver, limits=limits, changes=False)
             except NoSolutionError as error:
                 error.hint = f"it must fit the packages in {prefix}; a new --target has none"
                 refusal = error

@@ -124,16 +124,12 @@ def requested_specs(
     return (*specs, *parsed.specs)
 
 
-class Repair(Value):
-    """What to solve for to repair an environment. `fixed` are specs of what must not change."""
-
-    frameworks: tuple[str, ...]
-    requirements: tuple[str, ...]
-    fixed: tuple[str, ...]
-
-
-def repairs(installed: Mapping[str, Record], carriers: Carriers) -> Iterator[Repair]:
+def repairs(
+    request: Request, installed: Mapping[str, Record], carriers: Carriers
+) -> Iterator[tuple[Request, tuple[str, ...]]]:
     """Yield what may change to make an environment work on a host, the smallest changes first.
+
+    Each is the request, with what to solve for, and the specs of the packages that must not change.
 
     First the frameworks keep their versions, and so do all packages that are not CUDA's; then the
     frameworks may change; then everything may.
@@ -155,10 +151,10 @@ def repairs(installed: Mapping[str, Record], carriers: Carriers) -> Iterator[Rep
     )
     if frameworks:
         kept = tuple(f"{name}=={version}" for name, version in frameworks.items())
-        yield Repair(frameworks=kept, requirements=(), fixed=fixed)
-    requirements = () if frameworks else cuda
-    yield Repair(frameworks=tuple(frameworks), requirements=requirements, fixed=fixed)
-    yield Repair(frameworks=tuple(frameworks), requirements=requirements, fixed=())
+        yield request.replace(frameworks=kept), fixed
+    wanted = request.replace(frameworks=tuple(frameworks), requirements=() if frameworks else cuda)
+    yield wanted, fixed
+    yield wanted, ()
 
 
 def plan(
@@ -167,7 +163,7 @@ def plan(
     matrix: CompatibilityData,
     solver: Solver,
     *,
-    python: tuple[int, int] | None = None,
+    limits: Sequence[str] = (),
     changes: bool = True,
 ) -> Plan:
     """Return the environment for a request on a host.
@@ -177,20 +173,21 @@ def plan(
         host: The host to solve for.
         matrix: The compatibility data.
         solver: Reads the channels and finds closures.
-        python: The Python of the environment; None leaves it to the solver.
+        limits: Specs that hold for packages of the environment, and add none.
         changes: Also look for a newer driver that would help if there is no solution.
 
     Raises:
         NoSolutionError: There is none; it explains why.
         InputError: The request cannot be used.
     """
+    keep_python = request.conda is not None and request.conda.keep_python
+    python = host.python.version if keep_python else None
     parsed = parse_request(request, matrix.conda, python, solver.channels)
     # The packages whose records decide which builds are candidates.
     packages = {matrix.conda.carriers[spec.framework] for spec in parsed.frameworks}
     records = solver.records(sorted({*packages, *conda_records.CUDA_PACKAGES}))
 
     def plan_for(host: Host) -> Plan:
-        limits = solver.limits
         store = CandidateStore(records, host, matrix, request=request, limits=limits)
         return _Search(parsed, store, solver).plan()
 
@@ -320,9 +317,10 @@ class _Search:
         named = {conda_versions.name_of(spec) for spec in self.parsed.specs}
         constraints = list(limits)
         for _ in range(ROUNDS):
-            self.solver.limits = (*self.store.limits, *unsaid)
             try:
-                records = self.solver.solve(specs, constraints, self.store.virtual)
+                records = self.solver.solve(
+                    specs, constraints, self.store.virtual, (*self.store.limits, *unsaid)
+                )
             except RefusedError as error:
                 subjects = [candidate.subject for candidate in combination]
                 subject = ", ".join(subjects) or self.parsed.subject
@@ -331,8 +329,6 @@ class _Search:
                     Reason(code="conda-closure", subject=subject, need="a closure", have=have)
                 )
                 return None
-            finally:
-                self.solver.limits = self.store.limits
             against = conda_parts.closure_reasons(
                 records,
                 self.host,

@@ -10,11 +10,11 @@ import atexit
 import io
 import json
 import os
-import subprocess
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
 from typing import Any, Self
 
 from ...compat.conda_records import Record, Virtual
@@ -92,17 +92,14 @@ class Solver(ABC):
 
     `channels` are the names or URLs of the channels that it reads.
 
-    `limits` are specs that hold for packages of a closure and add none: pins and constraints.
-
     `into` is the environment that closures are added to: its packages are kept, and changed only if
-    a closure needs it. Both may be set between two solves.
+    a closure needs it. It may be set between two solves.
 
     A solver is a context manager: at the end of the block, what it started is ended.
     """
 
     def __init__(self, channels: Sequence[str]) -> None:
         self.channels: Sequence[str] = [*channels]
-        self.limits: Sequence[str] = ()
         self.into: ExistingPrefix | None = None
 
     @abstractmethod
@@ -116,11 +113,19 @@ class Solver(ABC):
 
     @abstractmethod
     def solve(
-        self, specs: Sequence[str], constraints: Sequence[str], virtual: Sequence[Virtual]
+        self,
+        specs: Sequence[str],
+        constraints: Sequence[str],
+        virtual: Sequence[Virtual],
+        limits: Sequence[str] = (),
     ) -> Sequence[Record]:
         """Return the closure of the specs, and what it changes in an existing environment.
 
-        Constraints hold for packages of the closure, and add none. `virtual` describes the host.
+        Args:
+            specs: What is requested.
+            constraints: Specs of packages that are in the closure anyway.
+            virtual: The host.
+            limits: Specs that hold for packages of the closure, and add none: pins and the like.
 
         Raises:
             RefusedError: There is no closure.
@@ -158,64 +163,38 @@ def open_solver(
 # ---- rattler ------------------------------------------------------------------------------------
 
 
-class RattlerProcess:
-    """An interpreter that runs rattler_child.py. Its stderr is dropped.
-
-    It ends with its input, with this process, and at the latest END_SECONDS after `close`.
-    """
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-X", "utf8", _SCRIPT, str(os.getpid())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        atexit.register(self.close)
-
-    def send(self, request: Mapping[str, object]) -> None:
-        """Send a request."""
-        assert self._process.stdin is not None  # noqa: S101  it is a pipe
-        with suppress(OSError):  # if the child has ended, its last answer says why
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
-            self._process.stdin.flush()
-
-    def answer(self) -> dict[str, Any]:
-        """Return the next answer. ValueError if the child has ended."""
-        assert self._process.stdout is not None  # noqa: S101  it is a pipe
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
-        return answer
-
-    def close(self) -> None:
-        """End the child and wait for its end."""
-        atexit.unregister(self.close)
-        with self._process:
-            try:
-                with suppress(OSError, subprocess.TimeoutExpired):
-                    self._process.communicate(timeout=END_SECONDS)
-            finally:
-                self._process.kill()  # does nothing to a process that has ended
-
-
 class RattlerSolver(Solver):
-    """py-rattler, in a child process."""
+    """py-rattler, in an interpreter that runs rattler_child.py. Its stderr is dropped.
+
+    The child ends with its input, with this process, and at the latest END_SECONDS after `close`.
+    """
 
     def __init__(
         self, channels: Sequence[str], subdirs: Sequence[str], *, cache: str = "fetch"
     ) -> None:
         """Start the child, which imports py-rattler meanwhile. Arguments as `open_solver`."""
         super().__init__(channels)
-        self._child: RattlerProcess | None = RattlerProcess()
-        opening = {"do": "open", "channels": [*channels], "subdirs": [*subdirs], "cache": cache}
-        self._child.send(opening)
+        self._child = Popen(
+            [sys.executable, "-I", "-X", "utf8", _SCRIPT, str(os.getpid())],
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=DEVNULL,
+        )
+        atexit.register(self.close)
+        self._send({"do": "open", "channels": [*channels], "subdirs": [*subdirs], "cache": cache})
+
+    def _send(self, request: Mapping[str, object]) -> None:
+        assert self._child.stdin is not None  # noqa: S101  it is a pipe
+        with suppress(OSError):  # if the child has ended, its last answer says why
+            self._child.stdin.write(json.dumps(request).encode() + b"\n")
+            self._child.stdin.flush()
 
     def _request(self, request: Mapping[str, object]) -> dict[str, Any]:
         """Return the answer to a request; the failures of rattler are raised."""
-        if self._child is None:
-            raise PackageIndexError("rattler has ended")
-        self._child.send(request)
+        self._send(request)
+        assert self._child.stdout is not None  # noqa: S101  it is a pipe
         try:
-            answer = self._child.answer()
+            answer: dict[str, Any] = json.loads(self._child.stdout.readline())
         except (OSError, ValueError):
             raise PackageIndexError("rattler ended without an answer") from None
         if "error" not in answer:
@@ -242,14 +221,18 @@ class RattlerSolver(Solver):
         return records
 
     def solve(
-        self, specs: Sequence[str], constraints: Sequence[str], virtual: Sequence[Virtual]
+        self,
+        specs: Sequence[str],
+        constraints: Sequence[str],
+        virtual: Sequence[Virtual],
+        limits: Sequence[str] = (),
     ) -> Sequence[Record]:
         """As Solver.solve."""
         into = self.into
         request = {
             "do": "solve",
             "specs": [*specs, *(() if into is None else (*into.specs, *into.fixed))],
-            "constraints": [*constraints, *self.limits],
+            "constraints": [*constraints, *limits],
             "virtual": [*virtual],
             "installed": "" if into is None else into.path,
         }
@@ -289,9 +272,13 @@ class RattlerSolver(Solver):
 
     def close(self) -> None:
         """End the child, and wait for its end."""
-        child, self._child = self._child, None
-        if child is not None:
-            child.close()
+        atexit.unregister(self.close)
+        with self._child:
+            try:
+                with suppress(OSError, TimeoutExpired):
+                    self._child.communicate(timeout=END_SECONDS)
+            finally:
+                self._child.kill()  # does nothing to a process that has ended
 
 
 # ---- the conda around gpuenv --------------------------------------------------------------------
@@ -331,7 +318,11 @@ class CondaSolver(Solver):
         return [_plain_record(record) for record in records]
 
     def solve(
-        self, specs: Sequence[str], constraints: Sequence[str], virtual: Sequence[Virtual]
+        self,
+        specs: Sequence[str],
+        constraints: Sequence[str],
+        virtual: Sequence[Virtual],
+        limits: Sequence[str] = (),
     ) -> Sequence[Record]:
         """As Solver.solve.
 
@@ -340,14 +331,14 @@ class CondaSolver(Solver):
         reads the packages and the history of an existing environment itself.
         """
         variables = {**self._variables, **override_variables(virtual)}
-        if self.limits:
-            variables["CONDA_PINNED_PACKAGES"] = "&".join(self.limits)
+        if limits:
+            variables["CONDA_PINNED_PACKAGES"] = "&".join(limits)
         with conda_variables(variables):
             try:
                 records = self._final_state([*specs, *constraints])
             except Exception as error:
                 raise translated(error, self.name) from None
-        self._require_limits(records)
+        self._require_limits(records, limits)
         real = [record for record in records if not record.name.startswith("__")]
         plain = [_plain_record(record) for record in real]
         return plain if self.into is None else self.into.added(plain, specs)
@@ -372,10 +363,10 @@ class CondaSolver(Solver):
             records = self._solved(into.path, specs, "install")
         return records
 
-    def _require_limits(self, records: Sequence[Any]) -> None:
+    def _require_limits(self, records: Sequence[Any], limits: Sequence[str]) -> None:
         """Raise RefusedError if conda chose what a limit or an earlier request does not permit."""
         by_name = {record.name: record for record in records}
-        for spec in (*self.limits, *(() if self.into is None else self.into.specs)):
+        for spec in (*limits, *(() if self.into is None else self.into.specs)):
             record = by_name.get(conda_versions.name_of(spec))
             if record is None:
                 continue
