@@ -22,7 +22,7 @@ from ..install import conda as conda_installer
 from ..install import conda_changes, conda_history, conda_prefix, installers
 from ..install import wheels as wheel_installer
 from ..install.wheels import Approve, Progress, Prove
-from ..lock import conda_formats, pylock
+from ..lock import conda_formats
 from ..model import (
     CondaOptions,
     EnvironmentChanges,
@@ -39,7 +39,6 @@ from ..requirements.conda_versions import inside_conda
 from ..requirements.target import parse_requirement
 from ..requirements.versions import normalize_name
 from ..resolve.conda import candidates, planning, solvers, virtual_packages, wheels_beside
-from ..serialize import text_digest
 from . import wheels
 from .data import compatibility_data
 
@@ -258,7 +257,7 @@ def lock_of_workspace(path: str) -> Lock:
     if missing:
         message = f"{path}: the pixi.lock beside it is stale: it has no {', '.join(missing)}"
         raise InputError(message, hint="run pixi lock")
-    return lock.replace(conda=True)
+    return lock
 
 
 def with_hashes(lock: Lock) -> Lock:
@@ -295,23 +294,6 @@ def with_hashes(lock: Lock) -> Lock:
             for pin in lock.pins
         )
     )
-
-
-def lock_texts(lock: Lock, path: str, form: str = "") -> dict[str, str]:
-    """Return {path: text} of the files of a lock: `path`, then the lock of its wheels, if any.
-
-    The lock of the wheels names the file of the conda lock. The conda lock names the file and the
-    sha256 of the lock of the wheels.
-    """
-    form = form or "conda-explicit"
-    if lock.wheels is None:
-        return {path: conda_formats.dumps(lock, form)}
-    file = conda_formats.wheel_lock_name(path)
-    inputs = ((conda_formats.CONDA_LOCK, os.path.basename(path)),)
-    text_beside = pylock.dumps(lock.wheels.replace(inputs=inputs))
-    lock = lock.replace(inputs=(*lock.inputs, ("pip", (file, text_digest(text_beside)))))
-    path_beside = os.path.join(os.path.dirname(path), file)
-    return {path: conda_formats.dumps(lock, form), path_beside: text_beside}
 
 
 # ---- install -------------------------------------------------------------------------------------
@@ -379,7 +361,7 @@ def sync(
             conda_history.forget_state(target)  # the old wheels are not kept
         elif before is not None:
             conda_history.remember_state(target, before)
-        conda_history.record_lock(target, lock_texts(lock, conda_history.LOCK))
+        conda_history.record_lock(target, conda_formats.lock_texts(lock, conda_history.LOCK))
     except BaseException:
         if new:
             shutil.rmtree(target, ignore_errors=True)  # nothing half made is left

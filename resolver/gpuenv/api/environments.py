@@ -87,9 +87,7 @@ def lock(plan: Plan, *, variants_json: bool = False) -> Lock:
         raise InputError(message, hint="leave it out for conda packages")
     from . import conda
 
-    own = conda_formats.lock(plan, conda.channels(plan.request))
-    beside = None if plan.wheels is None else pylock.lock(plan.wheels)
-    return own.replace(conda=True, wheels=beside)
+    return conda_formats.lock(plan, conda.channels(plan.request))
 
 
 def attested(lock: Lock, options: IndexOptions) -> Lock:
@@ -121,16 +119,14 @@ def lock_text(lock: Lock, form: str = "") -> str:
             packages. "" is the first of them.
     """
     if lock.conda:
-        return conda_formats.dumps(lock, form or "conda-explicit")
+        return conda_formats.dumps(lock, form)
     return pylock.requirements_text(lock) if form == "requirements" else pylock.dumps(lock)
 
 
 def lock_texts(lock: Lock, path: str, form: str = "") -> dict[str, str]:
     """Return {path: text} of the files of a lock: `path`, then the lock of its wheels, if any."""
     if lock.conda:
-        from . import conda
-
-        return conda.lock_texts(lock, path, form)
+        return conda_formats.lock_texts(lock, path, form)
     if form == "requirements":
         return {path: pylock.requirements_text(lock)}
     return {path: pylock.dumps(lock, os.path.dirname(path))}
@@ -173,8 +169,7 @@ def read_lock(path: str) -> Lock:
         return pylock.read(path)
     own = conda_formats.read(path)
     path_beside = conda_formats.wheel_lock_path(path, own)
-    beside = own.wheels if path_beside is None else pylock.read(path_beside)
-    return own.replace(conda=True, wheels=beside)
+    return own if path_beside is None else own.replace(wheels=pylock.read(path_beside))
 
 
 def is_conda_lock(path: str) -> bool:

@@ -38,14 +38,13 @@ from ..serialize import (
     text_digest,
     to_plain,
 )
-from . import grammar
+from . import grammar, pylock
 from .fields import CONDA, CondaTable, Document
-from .pylock import host_to_lock, refuse_missing_hashes
 
 # {format: the file that it is written to}
 FORMATS = {"conda-explicit": "conda-explicit.txt", "conda-lock": "conda-lock.yml"}
 # Input of a lock of wheels: the file of the conda lock that it belongs to.
-CONDA_LOCK = "conda-lock"
+_CONDA_LOCK = "conda-lock"
 _PREFIX = "# gpuenv: "
 _EXPLICIT = re.compile(r"^@EXPLICIT\s*$", re.MULTILINE)
 _FILE_LINE = re.compile(
@@ -63,29 +62,51 @@ _KEYS = {
 
 
 def lock(plan: Plan, channels: tuple[str, ...]) -> Lock:
-    """Return the lock of a plan. InputError if a channel gives no sha256 for one of the files."""
-    refuse_missing_hashes(plan, "channel")
+    """Return the lock of a plan, with that of its wheels.
+
+    InputError if a channel gives no sha256 for one of the files.
+    """
+    pylock.refuse_missing_hashes(plan, "channel")
     return Lock(
         pins=plan.pins,
         needs=plan.needs,
         choices=plan.choices,
-        host=host_to_lock(plan.host),
+        host=pylock.host_to_lock(plan.host),
         frameworks=plan.request.frameworks,
         requirements=plan.request.requirements,
         data=plan.data,
         inputs=(("channels", channels),),
+        conda=True,
+        wheels=None if plan.wheels is None else pylock.lock(plan.wheels),
     )
 
 
 # ---- writing ------------------------------------------------------------------------------------
 
 
-def dumps(lock: Lock, form: str) -> str:
-    """Return the text of a lock in one of FORMATS, without passwords and tokens of channels."""
+def dumps(lock: Lock, form: str = "") -> str:
+    """Return the text of a lock without passwords and tokens of channels.
+
+    It has one of FORMATS; "" is the first of them.
+    """
     lock = _without_credentials(lock)
-    if form == "conda-explicit":
-        return _explicit_text(lock)
-    return _conda_lock_text(lock)
+    return _conda_lock_text(lock) if form == "conda-lock" else _explicit_text(lock)
+
+
+def lock_texts(lock: Lock, path: str, form: str = "") -> dict[str, str]:
+    """Return {path: text} of the files of a lock: `path`, then the lock of its wheels, if any.
+
+    The lock of the wheels names the file of the conda lock. The conda lock names the file and the
+    sha256 of the lock of the wheels.
+    """
+    if lock.wheels is None:
+        return {path: dumps(lock, form)}
+    file = wheel_lock_name(path)
+    inputs = ((_CONDA_LOCK, os.path.basename(path)),)
+    text_beside = pylock.dumps(lock.wheels.replace(inputs=inputs))
+    lock = lock.replace(inputs=(*lock.inputs, ("pip", (file, text_digest(text_beside)))))
+    path_beside = os.path.join(os.path.dirname(path), file)
+    return {path: dumps(lock, form), path_beside: text_beside}
 
 
 def _without_credentials(lock: Lock) -> Lock:
@@ -250,12 +271,10 @@ def _without_needs(pins: tuple[Pin, ...], wheels: Sequence[Wheel]) -> Lock:
     python = next((pin.wheel.version for pin in pins if pin.wheel.name == "python"), "")
     version = major_minor(python) or (0, 0)
     host = Host(python=Python(version=version))
-    lock = Lock(pins=pins, needs=Needs(), choices=(), host=host, frameworks=())
-    if not wheels:
-        return lock
-    lock = lock.replace(needs=Needs(python=version))
-    beside = tuple(Pin(wheel=wheel) for wheel in wheels)
-    return lock.replace(wheels=lock.replace(pins=beside))
+    needs = Needs(python=version) if wheels else Needs()
+    lock = Lock(pins=pins, needs=needs, choices=(), host=host, frameworks=())
+    beside = lock.replace(pins=tuple(Pin(wheel=wheel) for wheel in wheels)) if wheels else None
+    return lock.replace(conda=True, wheels=beside)
 
 
 def _lock_of(document: Document, pins: tuple[Pin, ...]) -> Lock:
@@ -267,7 +286,8 @@ def _lock_of(document: Document, pins: tuple[Pin, ...]) -> Lock:
     names = CondaTable.__struct_fields__
     own = {name: document[name] for name in names if name in document}
     table = from_plain(own, CondaTable, "gpuenv")
-    return Lock(pins=pins, inputs=tuple(inputs), **{name: getattr(table, name) for name in names})
+    fields = {name: getattr(table, name) for name in names}
+    return Lock(pins=pins, inputs=tuple(inputs), conda=True, **fields)
 
 
 # What gpuenv locked beside the files, None in a lock of another tool; the files; the wheels.
@@ -425,7 +445,7 @@ def wheel_lock_of(lock: Lock) -> tuple[str, str] | None:
 
 def conda_lock_of(lock: Lock) -> str | None:
     """Return the file of the conda lock that a lock of wheels belongs to; None if it has none."""
-    file: str | None = dict(lock.inputs).get(CONDA_LOCK)
+    file: str | None = dict(lock.inputs).get(_CONDA_LOCK)
     return file
 
 
