@@ -340,9 +340,10 @@ def test_the_checks_end_in_time(tmp_path, monkeypatch):
     monkeypatch.setattr("gpuenv.conda_plugin.checks.command", lambda arguments: slow)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").write_text("")
+    monkeypatch.setattr(checks, "TIMEOUT", 1.0)
     begin = time.monotonic()
     with pytest.raises(RuntimeError, match="gpuenv verify did not end within"):
-        checks.examine(str(tmp_path), 1.0)
+        checks.examine(str(tmp_path))
     assert time.monotonic() - begin < 5.0
 
 
@@ -375,7 +376,7 @@ def test_what_conda_is_offered(stand_in):
 def test_only_a_failure_that_was_asked_for_stops_conda(
     body, mode, says, status, stand_in, tmp_path
 ):
-    examine = f"def examine(prefix, timeout):\n    {body}\nchecks.examine = examine\n"
+    examine = f"def examine(prefix):\n    {body}\nchecks.examine = examine\n"
     code = f"{CHECKS}{FAILED}{examine}{TRANSACTION}"
     done = child(code, stand_in, arguments=(str(tmp_path),), status=status, MODE=mode)
     assert done.stdout == "None\n"
@@ -391,7 +392,7 @@ def test_a_history_that_a_rollback_loses_is_written_again(later, left, stand_in,
     history.write_bytes(b"==> 1 <==\n")
     ends = f"import os; path = sys.argv[2]\ntry: action.execute()\nexcept Exception: {later}"
     rolled = TRANSACTION.replace("action.execute()", ends).replace("action.cleanup()", "")
-    code = f"{CHECKS}{FAILED}checks.examine = lambda *both: [FAILED]\n{rolled}"
+    code = f"{CHECKS}{FAILED}checks.examine = lambda prefix: [FAILED]\n{rolled}"
     done = child(code, stand_in, arguments=(str(tmp_path), str(history)), MODE="strict")
     assert done.stderr == ""
     assert history.read_bytes() == left
@@ -405,7 +406,7 @@ def test_an_environment_without_python_is_read_by_its_records(tmp_path, monkeypa
     (tmp_path / "conda-meta" / "cuda-version-13.0-h1_3.json").write_text(json.dumps(record))
     monkeypatch.setenv("CONDA_OVERRIDE_CUDA", "12.8")
     assert packages.watched_in(str(tmp_path)) == {"cuda-version"}
-    rows = checks.examine(str(tmp_path), 60)
+    rows = checks.examine(str(tmp_path))
     found = [(one["name"], one["subject"], one["status"]) for one in rows]
     assert ("rules", "cuda-version 13.0", "fail") in found
 

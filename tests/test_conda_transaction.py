@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.append(sys.argv[2])
 import conda_prefixes
 from gpuenv.cli import main
-from gpuenv.install import conda_history, conda_transaction
+from gpuenv.install import conda, conda_history
 from gpuenv.prefix import conda_packages
 from gpuenv.resolve.conda import solvers
 
@@ -26,7 +26,7 @@ for number, case in enumerate(job["cases"]):
     folder = Path(job["folder"], str(number))
     folder.mkdir(parents=True)
     target, lock = folder / "prefix", folder / "explicit.txt"
-    conda_transaction.install(str(target), [rows[name] for name in case["installed"]])
+    conda.run_transaction(str(target), [rows[name] for name in case["installed"]])
     conda_prefixes.describe(target, case, rows)
     os.environ.update(case.get("environment", {}))
     if "condarc" in case:

@@ -207,8 +207,7 @@ def _solve_wheels(
     if reasons:
         raise NoSolutionError(Explanation(subject=", ".join(own.requirements), reasons=reasons))
     renamed = own.replace(requirements=tuple(map(supply.renamed, own.requirements)))
-    indexes: list[wheels_beside.Beside] = []
-
+    refused: dict[str, Reason] = {}
     packages = conda_parts.packages_of_records(records, platform, data)
 
     def judge(name: str, version: str) -> Reason | None:
@@ -216,8 +215,7 @@ def _solve_wheels(
         return next(evaluate.reasons_beside(wheel, packages, conda.host, data), None)
 
     def beside_conda(index: MultiIndex) -> wheels_beside.Beside:
-        indexes.append(wheels_beside.Beside(index, supply, judge, renamed.requirements))
-        return indexes[-1]
+        return wheels_beside.Beside(index, supply, judge, renamed.requirements, refused)
 
     try:
         plan = wheels.solve(renamed, conda.host, options, wrap=beside_conda)
@@ -225,8 +223,8 @@ def _solve_wheels(
         # What refused the newest releases comes first: the last conflict is about the oldest ones.
         explanation = error.explanation
         named = {reason.subject.partition(" ")[0] for reason in explanation.reasons}
-        refused = [reason for name, reason in indexes[0].refused.items() if name not in named]
-        reasons = (*refused, *explanation.reasons)
+        newest = [reason for name, reason in refused.items() if name not in named]
+        reasons = (*newest, *explanation.reasons)
         raise NoSolutionError(explanation.replace(reasons=reasons)) from None
     return wheels_beside.without_held(plan, own)
 
@@ -325,11 +323,10 @@ def sync(
     leaving = _leaving_wheels(lock, target, exact=exact)
     if beside is not None or leaving:
         installers.find_installer(installer)  # or an error
-    new = conda_installer.check(target)
-    before = None if new else conda_history.read_state(target)
+    before = None if conda_installer.check(target) else conda_history.read_state(target)
     requested = _requested_specs(lock)
     planned = changes(lock, target, exact=exact)
-    if not new and approve is not None:
+    if before is not None and approve is not None:
         approve(planned)
     if leaving:
         # Remove the wheels first: the new conda packages may have the same names.
@@ -347,7 +344,6 @@ def sync(
     try:
         conda_installer.install(lock.pins, target, removed, requested)
         python = find_interpreter(target) or ""
-        conda_history.record(target, requested)
         if beside is not None:
             wheel_installer.add(
                 beside,
@@ -363,7 +359,7 @@ def sync(
             conda_history.remember_state(target, before)
         conda_history.record_lock(target, conda_formats.lock_texts(lock, conda_history.LOCK))
     except BaseException:
-        if new:
+        if before is None:
             shutil.rmtree(target, ignore_errors=True)  # nothing half made is left
         raise
     if prove is not None and not prove(python or target):
@@ -372,8 +368,7 @@ def sync(
 
 
 def changes(lock: Lock, target: str, *, exact: bool | None) -> EnvironmentChanges:
-    """Return what `sync` would change."""
-    conda_installer.check(target)
+    """Return what `sync` would change in a target that was checked."""
     return conda_changes.plan_changes(
         lock,
         target,
@@ -414,6 +409,5 @@ def rollback(target: str, *, progress: Progress | None = None) -> None:
     requested = tuple(previous.specs.values())
     withdrawn = sorted(now.specs.keys() - previous.specs.keys())
     conda_installer.install(pins, target, removed, requested, withdrawn)
-    conda_history.record(target, requested, withdrawn)
     conda_history.remember_state(target, now)
     conda_history.record_lock(target, previous.lock)

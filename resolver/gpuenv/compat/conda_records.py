@@ -62,14 +62,11 @@ class Row(Value):
     framework: str
     name: str
     version: str
-    build: str
     channel: str
-    subdir: str
     cuda: CudaVersion | None
     cudnn: str | None
     bundled: bool
     glob: str
-    python: tuple[int, int] | None
     depends: tuple[str, ...]
     code: Code
 
@@ -186,14 +183,11 @@ class Carriers:
             framework=framework,
             name=record["name"],
             version=record["version"],
-            build=record["build"],
             channel=channel_name(str(record.get("channel", ""))),
-            subdir=record["subdir"],
             cuda=cuda,
             cudnn=cudnn,
             bundled=bundled,
             glob=glob,
-            python=python_of(record),
             depends=tuple(record.get("depends") or ()),
             code=self.code(record, cuda),
         )

@@ -26,15 +26,15 @@ class Check(TypedDict):
     seconds: float
 
 
-def examine(prefix: str, timeout: float) -> list[Check]:
+def examine(prefix: str) -> list[Check]:
     """Return the checks of `gpuenv verify`.
 
     Raises:
         RuntimeError: gpuenv gave no checks; the text says why.
     """
-    own_limit = str(max(1.0, timeout - END_SECONDS))
+    own_limit = str(max(1.0, TIMEOUT - END_SECONDS))
     arguments = ["verify", "--json", "--target", prefix, "--timeout", own_limit]
-    checks: list[Check] = run_gpuenv(arguments, prefix, timeout)["checks"]
+    checks: list[Check] = run_gpuenv(arguments, prefix, TIMEOUT)["checks"]
     return checks
 
 

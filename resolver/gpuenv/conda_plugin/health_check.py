@@ -12,7 +12,7 @@ from gpuenv_conda_plugin import import_conda
 from ..install import conda_prefix
 from ..prefix import find_interpreter
 from . import command
-from .checks import DRY_RUN_TIMEOUT, TIMEOUT, check_line, examine, failed, run_gpuenv, summary
+from .checks import DRY_RUN_TIMEOUT, check_line, examine, failed, run_gpuenv, summary
 from .packages import cudnn_wheels, watched_in
 
 
@@ -25,7 +25,7 @@ def report_health(prefix: str, verbose: bool) -> None:
     if not watched_in(prefix) and not cudnn_wheels(prefix):
         print(f"{ok_mark} gpuenv: no CUDA, cuDNN or framework of a GPU is in the environment.\n")
         return
-    checks = examine(prefix, TIMEOUT)
+    checks = examine(prefix)
     counts, *details = summary(checks, prefix)
     mark = fail_mark if failed(checks) else ok_mark
     if verbose:
@@ -47,7 +47,7 @@ def fix(prefix: str, _arguments: object, confirm: Callable[[str], None]) -> int:
     Returns:
         The exit status: 1 if the environment is not repaired.
     """
-    failures = failed(examine(prefix, TIMEOUT))
+    failures = failed(examine(prefix))
     if not failures:
         print("gpuenv: no check fails, so there is nothing to fix.")
         return 0
@@ -56,7 +56,7 @@ def fix(prefix: str, _arguments: object, confirm: Callable[[str], None]) -> int:
         return 1
     if any(check["name"] != "owners" for check in failures) and not _repair(prefix, confirm):
         return 1
-    failures = failed(examine(prefix, TIMEOUT))
+    failures = failed(examine(prefix))
     if failures:
         print("gpuenv: these checks still fail:")
         print("\n".join(check_line(check) for check in failures))

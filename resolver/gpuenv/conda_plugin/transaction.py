@@ -82,7 +82,7 @@ class VerificationAction:
         context = import_conda("base.context").context
         if context.subdir != context._native_subdir():
             return ["not checked: the environment is for another platform"], None
-        results = checks.examine(prefix, checks.TIMEOUT)
+        results = checks.examine(prefix)
         lines = checks.summary(results, prefix)
         if mode != STRICT or not checks.failed(results):
             return lines, None

@@ -10,7 +10,7 @@ transaction.py      the new environment takes the place of the old one at once; 
 target_lock.py      one process at a time changes a target
 environment_files.py  the files of an environment: its record, owners, a copy by links, scripts
 inplace_install.py  what an installation into an existing environment keeps and changes
-conda.py            conda locks, by rattler
+conda.py            conda locks, by conda or rattler
 conda_prefix.py     what is in a conda environment: packages, wheels, and what has two owners
 conda_changes.py    what a lock changes in an existing conda environment, and why it may not
 conda_history.py    conda-meta/history: what users asked for

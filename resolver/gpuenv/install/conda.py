@@ -10,16 +10,21 @@ import os
 from collections.abc import Sequence
 
 from ..compat import conda_parts, evaluate
+from ..compat.conda_records import Record
 from ..compat.data import CompatibilityData
 from ..errors import InputError, InstallError, Reason, is_doubt
 from ..index.urls import file_url_to_path
 from ..model import Host, Lock, Pin
 from ..prefix import conda_packages, is_conda
 from ..requirements.conda_versions import inside_conda
-from ..resolve.conda.solvers import RattlerSolver
+from ..resolve.conda.solvers import RattlerSolver, conda_variables
 from ..resolve.conda.wheels_beside import records_of
 from ..serialize import file_digest, read_input
+from . import conda_history
 from .conda_prefix import difference_of
+
+# gpuenv verifies the environment itself afterwards.
+_VARIABLES = {"CONDA_PLUGINS_GPUENV_VERIFY": "off"}
 
 
 def reasons(lock: Lock, host: Host, matrix: CompatibilityData) -> tuple[Reason, ...]:
@@ -75,8 +80,8 @@ def install(
 ) -> None:
     """Install packages into a prefix, and remove the packages that `removed` names.
 
-    conda writes the specs in `requested` to its history, and the names in `withdrawn` as no longer
-    requested; rattler writes no history.
+    The history of the prefix gets the specs in `requested`, and the names in `withdrawn` as no
+    longer requested.
 
     Raises:
         InstallError: A file could not be installed as pinned.
@@ -84,11 +89,7 @@ def install(
     _check_local_files(pins, target)
     records = records_of(pins)
     if inside_conda():
-        from . import conda_transaction
-
-        conda_transaction.install(
-            target, records, remove=removed, requested=requested, withdrawn=withdrawn
-        )
+        run_transaction(target, records, removed, requested, withdrawn)
     else:
         subdirs = {str(record["subdir"]) for record in records} - {"noarch"}
         subdir = next(iter(subdirs), "noarch")
@@ -100,6 +101,85 @@ def install(
         difference = difference_of(pin.wheel, installed.get(pin.wheel.name))
         if difference is not None:
             raise InstallError(f"{pin.wheel.filename} was not installed as locked: {difference}")
+    conda_history.record(target, requested, withdrawn)
+
+
+def run_transaction(
+    prefix: str,
+    records: Sequence[Record],
+    remove: Sequence[str] = (),
+    requested: Sequence[str] = (),
+    withdrawn: Sequence[str] = (),
+) -> None:
+    """Install packages into a prefix by the transaction of the conda that runs gpuenv.
+
+    It links, runs the scripts of packages, reverses what failed, and writes conda's history. Other
+    packages stay.
+
+    Args:
+        prefix: The folder.
+        records: The packages.
+        remove: Packages to remove.
+        requested: The specs that conda writes to the history of the prefix.
+        withdrawn: Packages that are no longer requested; conda writes them to the history, too.
+
+    Raises:
+        InstallError: A package cannot be installed.
+    """
+    from conda.core.link import (  # type: ignore[import-not-found,unused-ignore]
+        PrefixSetup,
+        UnlinkLinkTransaction,
+    )
+    from conda.core.package_cache_data import (  # type: ignore[import-not-found,unused-ignore]
+        PackageCacheData,
+        ProgressiveFetchExtract,
+    )
+    from conda.core.prefix_data import (  # type: ignore[import-not-found,unused-ignore]
+        PrefixData,
+    )
+    from conda.core.solve import (  # type: ignore[import-not-found,unused-ignore]
+        diff_for_unlink_link_precs,
+    )
+    from conda.models.match_spec import (  # type: ignore[import-not-found,unused-ignore]
+        MatchSpec,
+    )
+    from conda.models.prefix_graph import (  # type: ignore[import-not-found,unused-ignore]
+        PrefixGraph,
+    )
+
+    with conda_variables(_VARIABLES):
+        try:
+            prefix_data = PrefixData(prefix)
+            prefix_data.reload()
+            installed = {record.name: record for record in prefix_data.iter_records()}
+            files = {name: record.get("sha256") for name, record in installed.items()}
+            changed = [row for row in records if files.get(row["name"]) != row["sha256"]]
+            if not changed and not remove:
+                return  # conda would write a revision without packages, as of an empty environment
+            replaced = {*remove, *(row["name"] for row in changed)}
+            kept = [record for name, record in installed.items() if name not in replaced]
+            specs = [MatchSpec(row["url"], sha256=row["sha256"]) for row in changed]
+            ProgressiveFetchExtract(specs).execute()
+            for row, spec in zip(changed, specs, strict=True):
+                cached = next(PackageCacheData.query_all(spec), None)
+                if cached is None:
+                    raise InstallError(f"{row['fn']} was not fetched as locked")
+                kept.append(cached)
+            unlinked, linked = diff_for_unlink_link_precs(
+                prefix,
+                tuple(PrefixGraph(kept).graph),
+                specs_to_add=[MatchSpec(row["name"]) for row in changed],
+                force_reinstall=True,
+            )
+            removed_specs = tuple(map(MatchSpec, dict.fromkeys((*remove, *withdrawn))))
+            update_specs = tuple(map(MatchSpec, requested))
+            setup = PrefixSetup(prefix, unlinked, linked, removed_specs, update_specs, ())
+            UnlinkLinkTransaction(setup).execute()
+        except InstallError:
+            raise
+        except Exception as error:
+            text = " ".join(str(error).split())
+            raise InstallError(f"installing failed (conda: {text})") from None
 
 
 def _check_local_files(pins: Sequence[Pin], target: str) -> None:

@@ -58,33 +58,29 @@ def plan_changes(
         EnvironmentChanges(target=target), _builds_of(installed), _builds_of(locked), removed
     )
     new = {change.name: locked[change.name] for change in (*changes.add, *changes.change)}
-    staying = [record for name, record in installed.items() if name not in {*locked, *removed}]
     distributions = distributions_in(target)
-    wheels = [row for row in distributions if not row.of_conda and row.name not in leaving]
+    wheels = [row for row in distributions if not row.of_conda]
+    staying = [row for row in wheels if row.name not in leaving]
     beside = {} if lock.wheels is None else {pin.wheel.name: pin.wheel for pin in lock.wheels.pins}
     reasons = [
         *_violations("pinned", read_pins(target, os.environ), new),
-        *_violations("conflict", _met_needs(staying, installed), new),
-        *_overwritten_wheels(wheels, carriers.providers(new.values())),
-        *_wheel_reasons(
-            [row for row in wheels if row.name not in beside], installed, new, carriers
-        ),
+        *_violations("conflict", _met_needs(installed, {*locked, *removed}), new),
+        *_overwritten_wheels(staying, carriers.providers(new.values())),
+        *_wheel_reasons(staying, beside, installed, new, carriers),
     ]
     if not exact:
-        replaced = {conda_versions.name_of(spec) for spec in requested}
-        earlier = [
-            ("the history of the environment", spec)
-            for name, spec in requested_specs(target, installed).items()
-            if name not in replaced
-        ]
-        reasons += _violations("requested", earlier, new)
-        reasons += _python_reasons(wheels, installed, new)
+        earlier = requested_specs(target, installed)
+        for spec in requested:
+            earlier.pop(conda_versions.name_of(spec), None)
+        history = "the history of the environment"
+        reasons += _violations("requested", [(history, spec) for spec in earlier.values()], new)
+        reasons += _python_reasons(staying, installed, new)
         reasons += _overwritten_packages(distributions, beside)
     if reasons:
         message = "the lock does not fit the packages of the environment; nothing was installed"
         hint = "use another environment, or gpuenv install, which solves with what is there"
         raise HostMismatchError(message, tuple(reasons), hint=hint)
-    before = {row.name: (row.version, "") for row in distributions if not row.of_conda}
+    before = {row.name: (row.version, "") for row in wheels}
     after = {name: (wheel.version, "") for name, wheel in beside.items()}
     changes = _compared(changes, before, after, leaving, wheel=True)
     confirm = tuple(change.name for change in (*changes.change, *changes.remove))
@@ -155,10 +151,12 @@ def _violations(
 
 
 def _met_needs(
-    records: Sequence[Record], installed: Mapping[str, Record]
+    installed: Mapping[str, Record], leaving: Collection[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield (package, spec) of the dependencies and the constraints that are met now."""
-    for record in records:
+    """Yield (package, spec) of what is met now: what packages that stay need and constrain."""
+    for name, record in installed.items():
+        if name in leaving:
+            continue
         subject = f"{record['name']} {record.get('version')}"
         for spec in record.get("depends") or ():
             if _is_met(spec, installed):
@@ -187,13 +185,19 @@ def _python_reasons(
 
 def _wheel_reasons(
     wheels: Sequence[Distribution],
+    beside: Collection[str],
     installed: Mapping[str, Record],
     new: Mapping[str, Record],
     carriers: Carriers,
 ) -> Iterator[Reason]:
-    """Yield what wheels that stay need and have now, and would lose. Code: conflict."""
+    """Yield what wheels that stay need and have now, and would lose. Code: conflict.
+
+    A wheel of a name in `beside` is replaced.
+    """
     before, after = carriers.providers(installed.values()), carriers.providers(new.values())
     for wheel in wheels:
+        if wheel.name in beside:
+            continue
         subject = f"{wheel.name} {wheel.version} (wheel)"
         for requirement in requirements_of(wheel):
             old, record = before.get(requirement.name), after.get(requirement.name)

@@ -176,8 +176,7 @@ def beside_wheels(
     """
     wheels = [(wheel.name, wheel.version) for wheel in wheels_in(target, removed)]
     host, records = plan.host, wheels_beside.records_of(plan.pins)
-    supply = wheels_beside.supply(records, matrix)
-    owners = conda_parts.both_own(filter(None, (supply.owner(*wheel) for wheel in wheels)))
+    owners = wheels_beside.supply(records, matrix).owners(wheels)
     staying = evaluate.packages_of_pins(wheels, host.platform, matrix)
     companions = [package for package in staying if package.links and not package.on_path]
     packages = conda_parts.packages_of_records(records, host.platform, matrix)
@@ -190,6 +189,5 @@ def beside_conda(target: str, pins: Sequence[Pin], matrix: CompatibilityData) ->
     Codes: two-cudnn, two-libraries, two-frameworks.
     """
     records = sorted(conda_packages(target).values(), key=lambda record: str(record["name"]))
-    supply = wheels_beside.supply(records, matrix)
-    owners = (supply.owner(pin.wheel.name, pin.wheel.version) for pin in pins)
-    return conda_parts.both_own(filter(None, owners))
+    wheels = ((pin.wheel.name, pin.wheel.version) for pin in pins)
+    return wheels_beside.supply(records, matrix).owners(wheels)

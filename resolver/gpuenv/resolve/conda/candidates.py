@@ -30,15 +30,15 @@ class FrameworkSpec(Value):
 class Candidate(Value):
     """Builds of one release for one CUDA, which differ only in their Python.
 
-    `reasons` hold against all of them. `limits` are (package, range): the versions of cuDNN and
-    of the toolkit's packages that the host can run. `preferences` are specs of those toolkits whose
-    PTX the driver can run, too; they must not exclude a newer release.
+    `reasons` hold against all of them. `limits` are specs with the versions of cuDNN and of the
+    toolkit's packages that the host can run. `preferences` are specs of those toolkits whose PTX
+    the driver can run, too; they must not exclude a newer release.
     """
 
     requested: FrameworkSpec
     row: Row
     reasons: tuple[Reason, ...]
-    limits: tuple[tuple[str, str], ...]
+    limits: tuple[str, ...]
     preferences: tuple[str, ...]
 
     @property
@@ -125,7 +125,7 @@ class CandidateStore:
             matching = self._matching(dependency, name)
             versions, against = self._judge(matching, row)
             if versions:
-                limits.append((name, conda_versions.one_of(versions)))
+                limits.append(f"{name} {conda_versions.one_of(versions)}")
                 driver = self.host.driver_cuda
                 if name in conda_records.TOOLKITS and driver is not None:
                     # The toolkits that are not newer than the driver's CUDA.
@@ -273,5 +273,4 @@ def specs_of(candidate: Candidate, packages: Mapping[str, str]) -> list[str]:
     if package != row.name:
         spec = conda_versions.text_of(package, requested.spec)
         specs.append(on_channel(requested.channel, spec))
-    specs += [f"{name} {version_range}" for name, version_range in candidate.limits]
-    return specs
+    return [*specs, *candidate.limits]

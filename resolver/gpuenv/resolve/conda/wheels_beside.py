@@ -7,6 +7,7 @@ wheels is asked of it, and a conflict says whose it is. Held distributions are n
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ...compat import conda_parts
@@ -48,14 +49,14 @@ class Supply(Value):
             return self.refused[name].replace(subject=f"{name} {version}")
         return reason
 
-    def owner(self, name: str, version: str) -> Reason | None:
-        """Return what a wheel in the same prefix would own a second time; None if nothing.
+    def owners(self, wheels: Iterable[tuple[str, str]]) -> tuple[Reason, ...]:
+        """Return what wheels in the same prefix, (name, version), would own a second time.
 
-        The question is not whether a solve would choose the wheel. Codes: two-cudnn,
+        The question is not whether a solve would choose the wheels. Codes: two-cudnn,
         two-libraries, two-frameworks.
         """
-        reason = self.against(name, version)
-        return reason if reason is not None and reason.code.startswith("two-") else None
+        reasons = filter(None, itertools.starmap(self.against, wheels))
+        return conda_parts.both_own(reason for reason in reasons if reason.code.startswith("two-"))
 
     def renamed(self, text: str) -> str:
         """Return a requirement with the name that the solve uses.
@@ -168,14 +169,16 @@ class Beside(Index):
         supply: Supply,
         judge: Callable[[str, str], Reason | None],
         requirements: Iterable[str],
+        refused: dict[str, Reason],
     ) -> None:
-        """`requirements` are the user's own, with held names."""
-        self.inner, self.supply, self.judge = inner, supply, judge
+        """Take the user's own requirements, with held names.
+
+        `refused` gets {distribution: why its newest wheel cannot stand here}.
+        """
+        self.inner, self.supply, self.judge, self.refused = inner, supply, judge, refused
         requested = [parsed for parsed in map(parse_requirement, requirements) if parsed.extras]
         # Held distributions whose extras are requested.
         self._with_extras = {parsed.name.removesuffix(SUFFIX) for parsed in requested}
-        # {distribution: why its newest wheel cannot stand here}
-        self.refused: dict[str, Reason] = {}
 
     def _held(self, name: str) -> str | None:
         """Return the distribution of a held name; None for other names."""
