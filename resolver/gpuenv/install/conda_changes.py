@@ -18,7 +18,7 @@ from .conda_history import requested_specs
 from .conda_prefix import distributions_in, requirements_of
 
 # A prefix with one of these runs the user's conda: without it no environment can be repaired.
-_MANAGERS = ("conda", "mamba", "micromamba")
+_MANAGERS = {"conda", "mamba", "micromamba"}
 _Builds = Mapping[str, tuple[str, str]]  # {name: (version and build, sha256)}
 
 
@@ -48,7 +48,7 @@ def plan_changes(
     installed = conda_packages(target, strict=True)
     locked = {record["name"]: record for record in records_of(lock.pins)}
     removed = sorted(installed.keys() - locked.keys()) if exact else []
-    managers = [name for name in _MANAGERS if name in installed]
+    managers = sorted(installed.keys() & _MANAGERS)
     if managers and removed:
         message = (
             f"--exact would remove {first_texts(removed)} from {target}, which holds {managers[0]}"
