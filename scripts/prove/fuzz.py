@@ -60,11 +60,9 @@ class Inputs:
         server.add("alpha", "2.0", ["beta>=1; os_name=='posix'"])
         server.add("beta", "1.5", padding=5000)
         server.add("gamma", "1!3.0.post1")
-        self.data_of_files = []
         for files in server.projects.values():
             for file in files:
                 (folder / "links" / file.filename).write_bytes(file.data)
-                self.data_of_files.append(file.data)
         # The pages of the index, as JSON and as HTML.
         self.types = {}
         (folder / "pages").mkdir()
@@ -139,7 +137,8 @@ class Inputs:
         if done.returncode:
             return
         if "hashes" in kind:
-            known = {hashlib.sha256(file).hexdigest() for file in (*self.data_of_files, data)}
+            files = [data, *(wheel.read_bytes() for wheel in self.files["wheel"])]
+            known = {hashlib.sha256(file).hexdigest() for file in files}
             packages = read_toml(self.work / "pylock.toml")["packages"]
             wheels = [wheel for package in packages for wheel in package.get("wheels", ())]
             if not {wheel["hashes"]["sha256"] for wheel in wheels} <= known:
