@@ -26,7 +26,7 @@ from pathlib import Path
 from data.check import contradictions
 from data.compile import DATA, compiled
 from data.index import UNREADABLE, DefaultIndex, say
-from data.scan_releases import Scans, scan, wanted
+from data.scan_releases import Scans, scan
 from gpuenv.atomic_write import write_whole
 from gpuenv.compat import data as matrix
 from gpuenv.model import Wheel
@@ -74,9 +74,7 @@ ARGUMENTS = {
 def main(options: Namespace) -> int:
     """Refresh the data. Return the exit status."""
     folder, index, scans = options.folder, DefaultIndex(), Scans(options.folder)
-    missing = [
-        wheel for wheel in wanted(folder, index, options.distributions) if scans.lacks(wheel)
-    ]
+    missing = list(scans.missing(index, options.distributions))
     for wheel in missing:
         print(f"to scan: {wheel.filename}")
     if options.dry_run:

@@ -34,7 +34,7 @@ class Scans:
     """The records in a folder of the data."""
 
     def __init__(self, data: Path) -> None:
-        self.folder = data / "scans"
+        self.data, self.folder = data, data / "scans"
         self._records: dict[str, list[Record]] = {}
 
     def names(self) -> list[str]:
@@ -57,9 +57,37 @@ class Scans:
         self.folder.mkdir(exist_ok=True)
         write_whole(str(self.folder / f"{name}.json"), as_text(name, records).encode())
 
-    def lacks(self, wheel: Wheel) -> bool:
-        """Return whether a wheel has no record."""
-        return all(record["file"] != wheel.filename for record in self.of(wheel.name))
+    def missing(self, index: DefaultIndex, names: Iterable[str] = ()) -> Iterator[Wheel]:
+        """Yield the wheels without a record that the [[scan]] rows ask for.
+
+        They are the newest first in each distribution.
+
+        Args:
+            index: the index.
+            names: the distributions; () is all of them.
+
+        Raises:
+            PackageIndexError: the index did not answer.
+        """
+        interpreters = interpreters_of(self.data)
+        for scope in read_scopes(str(self.data)):
+            for name in scope["distributions"]:
+                if names and name not in names:
+                    continue
+                releases: dict[str, list[Wheel]] = {}
+                for wheel in index.wheels(name):
+                    is_new = version_key(wheel.version) >= version_key(scope["since"])
+                    if is_new and platform_of(wheel.filename) == scope["platform"]:
+                        releases.setdefault(wheel.version, []).append(wheel)
+                newest = list(releases)
+                if scope.get("lines"):  # only the newest release of each major.minor
+                    lines = {version_key(version).release[:2]: version for version in releases}
+                    newest = list(lines.values())
+                known = {record["file"] for record in self.of(name)}
+                for version in reversed(newest):
+                    wheel = best(releases[version], interpreters)
+                    if wheel.filename not in known:
+                        yield wheel
 
 
 def as_text(name: str, records: Iterable[Record]) -> str:
@@ -71,35 +99,6 @@ def as_text(name: str, records: Iterable[Record]) -> str:
         rows = f"\n{rows}\n  " if rows else ""
         texts.append(f'  {head[:-1]}, "libraries": [{rows}]}}')
     return f'{{\n "distribution": "{name}",\n "scans": [\n' + ",\n".join(texts) + "\n ]\n}\n"
-
-
-def wanted(data: Path, index: DefaultIndex, names: Iterable[str] = ()) -> Iterator[Wheel]:
-    """Yield the wheels that the [[scan]] rows ask for, newest first in each distribution.
-
-    Args:
-        data: the folder of the data.
-        index: the index.
-        names: the distributions; () is all of them.
-
-    Raises:
-        PackageIndexError: the index did not answer.
-    """
-    interpreters = interpreters_of(data)
-    for scope in read_scopes(str(data)):
-        for name in scope["distributions"]:
-            if names and name not in names:
-                continue
-            releases: dict[str, list[Wheel]] = {}
-            for wheel in index.wheels(name):
-                is_new = version_key(wheel.version) >= version_key(scope["since"])
-                if is_new and platform_of(wheel.filename) == scope["platform"]:
-                    releases.setdefault(wheel.version, []).append(wheel)
-            newest = list(releases)
-            if scope.get("lines"):  # only the newest release of each major.minor
-                lines = {version_key(version).release[:2]: version for version in releases}
-                newest = list(lines.values())
-            for version in reversed(newest):
-                yield best(releases[version], interpreters)
 
 
 def interpreters_of(data: Path) -> list[str]:
