@@ -8,7 +8,7 @@ import sys
 from .. import activity
 from ..errors import InputError, InstallError, PackageIndexError
 from ..index.http import OK, PARTIAL, Transport
-from ..index.source_builds import BuildFailedError, SourceBuilder
+from ..index.source_builds import Beside, BuildFailedError, SourceBuilder
 from ..index.source_trees import folder_of
 from ..index.urls import file_url_to_path, path_to_file_url, redact_url
 from ..interpreters import required_python
@@ -128,14 +128,7 @@ def with_built_wheels(lock: Lock, python: str | None, folder: str, options: Inde
             pins.append(pin)
             continue
         place = beside(lock, pin, prefix_of(python)) if package and python else None
-        archive = os.path.join(folder, sdist.filename)
-        if is_tree(sdist.url):
-            archive = folder_of(sdist.url, offline=options.offline)
-        elif sdist.url.startswith("file:") and not is_in_bundle(sdist.url):
-            archive = file_url_to_path(sdist.url)
-        elif builder.kept_wheel(sdist, place) is None and not os.path.exists(archive):
-            with Transport() as transport:
-                fetch(sdist, archive, transport, offline=options.offline)
+        archive = _archive_of(sdist, place, folder, builder, offline=options.offline)
         dependents = [other.wheel.name for other in lock.pins if sdist.name in other.dependencies]
         dependent = " and ".join(dependents) or "the request"
         why = "it is a source tree" if is_tree(sdist.url) else "no wheel fits"
@@ -144,12 +137,7 @@ def with_built_wheels(lock: Lock, python: str | None, folder: str, options: Inde
             path = builder.wheel(sdist, archive, why, place)
             require_device_code(lock, pin, path)
         except BuildFailedError as error:
-            if error.output:
-                activity.current.announce(f"the end of the output of the build:\n{error.output}")
-            reason = error.reason
-            message = f"{reason.subject}, for {dependent}, cannot be built: it needs {reason.need}"
-            hint = place.hint if place is not None else ""
-            raise InstallError(f"{message}; found {reason.have}", hint=hint) from None
+            raise _not_built(error, dependent, "" if place is None else place.hint) from None
         built = identify(os.path.basename(path)) if is_editable(sdist) else None
         wheel = sdist.replace(
             filename=os.path.basename(path),
@@ -161,6 +149,33 @@ def with_built_wheels(lock: Lock, python: str | None, folder: str, options: Inde
         )
         pins.append(pin.replace(wheel=wheel))
     return lock.replace(pins=tuple(pins))
+
+
+def _archive_of(
+    sdist: Wheel, place: Beside | None, folder: str, builder: SourceBuilder, *, offline: bool
+) -> str:
+    """Return the archive or the tree of a source distribution.
+
+    An archive is downloaded to the folder, unless its wheel was kept.
+    """
+    if is_tree(sdist.url):
+        return folder_of(sdist.url, offline=offline)
+    if sdist.url.startswith("file:") and not is_in_bundle(sdist.url):
+        return file_url_to_path(sdist.url)
+    archive = os.path.join(folder, sdist.filename)
+    if builder.kept_wheel(sdist, place) is None and not os.path.exists(archive):
+        with Transport() as transport:
+            fetch(sdist, archive, transport, offline=offline)
+    return archive
+
+
+def _not_built(error: BuildFailedError, dependent: str, hint: str) -> InstallError:
+    """Return the error of a build, the end of whose output is announced."""
+    if error.output:
+        activity.current.announce(f"the end of the output of the build:\n{error.output}")
+    reason = error.reason
+    message = f"{reason.subject}, for {dependent}, cannot be built: it needs {reason.need}"
+    return InstallError(f"{message}; found {reason.have}", hint=hint)
 
 
 def check_fits(lock: Lock) -> None:

@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from ..compat.extensions import may_describe_itself_as
 from ..compat.rows import Family
@@ -297,6 +297,24 @@ def _plan(
         members = pins.keys() & family.distributions
         if members - kept_names:
             kept_names -= members
+    return _Work(
+        install=tuple(pin for name, pin in pins.items() if name not in kept_names),
+        kept=tuple(package for package in packages if package.name in kept_names),
+        dropped=tuple(package for package in packages if package.name not in kept_names),
+        exact=exact,
+        made=made,
+        changes=_changes(target, pins, packages, build, kept_names),
+    )
+
+
+def _changes(
+    target: str,
+    pins: Mapping[str, Pin],
+    packages: Sequence[Package],
+    build: Build | None,
+    kept_names: Collection[str],
+) -> EnvironmentChanges:
+    """Return what becomes of the packages in a target if those of some names are kept."""
     recorded = {} if build is None else build.packages
     installed = {package.name: package.version for package in packages}
     rows: dict[str, list[PackageChange]] = {"add": [], "change": [], "again": []}
@@ -310,20 +328,13 @@ def _plan(
         elif name in kept_names:
             continue
         rows[kind].append(PackageChange(name=name, before=before, after=after))
-    gone = sorted(installed.keys() - pins.keys() - kept_names)
-    return _Work(
-        install=tuple(pin for name, pin in pins.items() if name not in kept_names),
-        kept=tuple(package for package in packages if package.name in kept_names),
-        dropped=tuple(package for package in packages if package.name not in kept_names),
-        exact=exact,
-        made=made,
-        changes=EnvironmentChanges(
-            target=target,
-            **{kind: tuple(changes) for kind, changes in rows.items()},
-            remove=tuple(PackageChange(name=name, before=installed[name]) for name in gone),
-            verified=build is not None and build.verified,
-            confirm=tuple(name for name in gone if name not in recorded),
-        ),
+    gone = sorted(installed.keys() - pins.keys() - set(kept_names))
+    return EnvironmentChanges(
+        target=target,
+        **{kind: tuple(changes) for kind, changes in rows.items()},
+        remove=tuple(PackageChange(name=name, before=installed[name]) for name in gone),
+        verified=build is not None and build.verified,
+        confirm=tuple(name for name in gone if name not in recorded),
     )
 
 

@@ -70,9 +70,7 @@ class _Lock(msgspec.Struct, rename="kebab"):
 def read(document: dict[str, Any], wanted: Wanted) -> LockContents:
     """Walk from the project, from all members of a workspace without one, or from a script."""
     lock = from_plain(document, _Lock, "")
-    manifest, packages = lock.manifest, lock.package
-    roots = [package for package in packages if _is_project(package.source)]
-    roots = roots or [package for package in packages if package.name in manifest.members]
+    manifest, roots = lock.manifest, _roots(lock)
     if not (roots or manifest.requirements or manifest.dependency_groups):
         raise ValueError("it has no project")
     # Rows of the lock by what adds them.
@@ -88,12 +86,23 @@ def read(document: dict[str, Any], wanted: Wanted) -> LockContents:
     for tables, names in ((extras, wanted.extras), (groups, wanted.groups)):
         waiting += [row for name, rows in tables if normalize_name(name) in names for row in rows]
     graph = _Graph(partial(wanted.holds, extras=active))
-    found = closure(packages, graph.edges(waiting), graph.below)
+    found = closure(lock.package, graph.edges(waiting), graph.below)
     return LockContents(
         created_by="uv",
         packages=tuple(_locked(package, wanted) for package in found if package not in roots),
         requires_python=lock.requires_python,
     )
+
+
+def _roots(lock: _Lock) -> list[_Package]:
+    """Return the project at the root of a workspace; without one, the members."""
+    project = [
+        package
+        for package in lock.package
+        if "." in (package.source.virtual, package.source.editable, package.source.directory)
+    ]
+    members = lock.manifest.members
+    return project or [package for package in lock.package if package.name in members]
 
 
 class _Graph:
@@ -120,11 +129,6 @@ class _Graph:
         markers = package.resolution_markers
         is_named = row.version in (None, package.version) and row.source in (None, package.source)
         return is_named and (not markers or any(map(self._holds, markers)))
-
-
-def _is_project(source: _Source) -> bool:
-    """Return whether a source is the project at the root of a workspace."""
-    return "." in (source.virtual, source.editable, source.directory)
 
 
 def _locked(package: _Package, wanted: Wanted) -> LockedPackage:

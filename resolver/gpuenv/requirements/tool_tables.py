@@ -479,24 +479,8 @@ class ToolTables:
                 conflicts, or a key is not honored.
         """
         self._check_keys()
-        stated = self._uv.get("environments", [])
-        environments = [stated] if isinstance(stated, str) else self._list("environments")
-        if environments and not any(map(self._holds, environments)):
-            hint = f"the target must be one of: {'; '.join(environments)}"
-            self._fail("tool.uv.environments", "leaves the target out", hint)
-        asked = {*(("extra", normalize_name(extra)) for extra in extras)}
-        asked |= {("group", normalize_name(group)) for group in groups}
-        for conflict in self._list("conflicts"):
-            rows = [
-                (kind, normalize_name(row[kind]))
-                for row in conflict
-                if normalize_name(row.get("package", self._name)) == self._name
-                for kind in ("extra", "group")
-                if kind in row
-            ]
-            both = [f"{kind} {name}" for kind, name in rows if (kind, name) in asked]
-            if len(both) > 1:
-                self._fail("tool.uv.conflicts", f"excludes {' with '.join(both)}", "give one")
+        self._check_environments()
+        self._check_conflicts(extras, groups)
         if (newest := self._uv.get("exclude-newer")) is not None:
             parse_cutoff(str(newest), self._where("tool.uv.exclude-newer"))
         newest_of = _table(self._uv, "exclude-newer-package", self._path)
@@ -532,6 +516,30 @@ class ToolTables:
             known_metadata=tuple(map(self._metadata, self._list("dependency-metadata"))),
             build_settings=tuple(self._build_settings()),
         )
+
+    def _check_environments(self) -> None:
+        """Raise InputError if the target is none of the project's environments."""
+        stated = self._uv.get("environments", [])
+        environments = [stated] if isinstance(stated, str) else self._list("environments")
+        if environments and not any(map(self._holds, environments)):
+            hint = f"the target must be one of: {'; '.join(environments)}"
+            self._fail("tool.uv.environments", "leaves the target out", hint)
+
+    def _check_conflicts(self, extras: Iterable[str], groups: Iterable[str]) -> None:
+        """Raise InputError if the extras and groups that are asked for exclude each other."""
+        asked = {*(("extra", normalize_name(extra)) for extra in extras)}
+        asked |= {("group", normalize_name(group)) for group in groups}
+        for conflict in self._list("conflicts"):
+            rows = [
+                (kind, normalize_name(row[kind]))
+                for row in conflict
+                if normalize_name(row.get("package", self._name)) == self._name
+                for kind in ("extra", "group")
+                if kind in row
+            ]
+            both = [f"{kind} {name}" for kind, name in rows if (kind, name) in asked]
+            if len(both) > 1:
+                self._fail("tool.uv.conflicts", f"excludes {' with '.join(both)}", "give one")
 
     def _build_names(self, key: str) -> tuple[str, ...]:
         """Return the packages of uv's no-build or no-binary, a flag and a list."""

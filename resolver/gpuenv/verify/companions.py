@@ -196,19 +196,28 @@ def _read(
             users.append(path)
             if module and has_numpy_2 and _NUMPY in texts and _NUMPY_2 not in texts:
                 suspects.append(module)
-    chosen = [name for name in modules if normalize_name(name.replace(".", "-")) == row.name]
-    for name, place in modules.items():
-        if any(path == place or path.startswith(place + os.sep) for path in (*files, *users)):
-            chosen.append(name)
     return Companion(
         name=row.name,
         version=row.version,
         frameworks=tuple(sorted(frameworks & survey.versions.keys())),
-        modules=tuple(dict.fromkeys(chosen)) if files or users else (),
+        modules=_own_modules(row.name, modules, (*files, *users)),
         files=tuple(os.path.join(row.folder, path) for path in files),
         suspects=tuple(suspects) if row.name != "numpy" else (),
         has_parts=len(frameworks) > 1,
     )
+
+
+def _own_modules(
+    distribution: str, modules: Mapping[str, str], paths: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the modules with the distribution's own name, then those with one of the paths."""
+    if not paths:
+        return ()
+    own = [name for name in modules if normalize_name(name.replace(".", "-")) == distribution]
+    for name, place in modules.items():
+        if any(path == place or path.startswith(place + os.sep) for path in paths):
+            own.append(name)
+    return tuple(dict.fromkeys(own))
 
 
 def _top_modules(paths: Iterable[str], version: Sequence[int]) -> dict[str, str]:

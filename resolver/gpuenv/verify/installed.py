@@ -144,14 +144,7 @@ def dependency_check(
     are none are left out, as old distributions have them, and editable installs of the user.
     Markers are evaluated for the target's interpreter.
     """
-    overriding = Overrides(overrides)
-    versions = survey.versions
-    requirements: dict[str, list[Requirement]] = {name: [] for name in versions}
-    for row in survey.distributions:
-        is_current = row.has_own_record and not editable_url(row.info)
-        for text in row.requires if is_current else ():
-            with contextlib.suppress(InputError):
-                requirements[row.name] += overriding.apply([parse_requirement(text)])
+    versions, requirements = survey.versions, _requirements(survey, Overrides(overrides))
     problems: dict[str, Mark] = {}
     count, replaced = 0, {}
     pending = [(name, "") for name, own in requirements.items() if own]
@@ -189,6 +182,17 @@ def dependency_check(
     status = "unknown" if survey.conda else "fail"
     marks = tuple(problems[text] for text in sorted(problems))
     return Check("dependencies", "", status, first_texts(sorted(problems)), marks=marks)
+
+
+def _requirements(survey: Survey, overrides: Overrides) -> dict[str, list[Requirement]]:
+    """Return {distribution: its requirements, as the overrides have them}."""
+    requirements: dict[str, list[Requirement]] = {name: [] for name in survey.versions}
+    for row in survey.distributions:
+        is_current = row.has_own_record and not editable_url(row.info)
+        for text in row.requires if is_current else ():
+            with contextlib.suppress(InputError):
+                requirements[row.name] += overrides.apply([parse_requirement(text)])
+    return requirements
 
 
 def _holds(requirement: Requirement, variables: dict[str, str]) -> bool:
