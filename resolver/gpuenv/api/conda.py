@@ -29,6 +29,7 @@ from ..model import (
     Host,
     IndexOptions,
     Lock,
+    Pin,
     Plan,
     Request,
 )
@@ -74,8 +75,7 @@ def solve(
                 error.hint = f"it must fit the packages in {into.path}; a new --target has none"
             raise
     if prefix is not None:
-        provided = compatibility_data().conda.providers(wheels_beside.records_of(plan.pins))
-        leaving = conda_prefix.left_over(prefix, None, provided, exact=not keep)
+        leaving = _leaving_wheels(plan.pins, None, prefix, exact=not keep)
         owned = conda_prefix.beside_wheels(prefix, plan, compatibility_data(), leaving)
         plan = plan.replace(warnings=(*plan.warnings, *owned))
     if request.conda is not None and request.conda.wheels:
@@ -320,7 +320,7 @@ def sync(
         exact, installer, approve, prove, progress: as in `installing.sync`. What else it takes is
             for wheels only.
     """
-    leaving = _leaving_wheels(lock, target, exact=exact)
+    leaving = _leaving_wheels(lock.pins, lock.wheels, target, exact=bool(exact))
     if beside is not None or leaving:
         installers.find_installer(installer)  # or an error
     before = None if conda_installer.check(target) else conda_history.read_state(target)
@@ -375,7 +375,7 @@ def changes(lock: Lock, target: str, *, exact: bool | None) -> EnvironmentChange
         exact=bool(exact),
         requested=_requested_specs(lock),
         carriers=compatibility_data().conda,
-        leaving=_leaving_wheels(lock, target, exact=exact),
+        leaving=_leaving_wheels(lock.pins, lock.wheels, target, exact=bool(exact)),
     )
 
 
@@ -383,10 +383,12 @@ def _requested_specs(lock: Lock) -> tuple[str, ...]:
     return planning.requested_specs(lock.frameworks, lock.requirements, compatibility_data().conda)
 
 
-def _leaving_wheels(lock: Lock, target: str, *, exact: bool | None) -> tuple[str, ...]:
-    """Return the names of an earlier lock's wheels that a sync removes from a prefix."""
-    provided = compatibility_data().conda.providers(wheels_beside.records_of(lock.pins))
-    return conda_prefix.left_over(target, lock.wheels, provided, exact=bool(exact))
+def _leaving_wheels(
+    pins: Sequence[Pin], wheel_lock: Lock | None, target: str, *, exact: bool
+) -> tuple[str, ...]:
+    """Return the names of an earlier lock's wheels that an installation removes from a prefix."""
+    provided = compatibility_data().conda.providers(wheels_beside.records_of(pins))
+    return conda_prefix.left_over(target, wheel_lock, provided, exact=exact)
 
 
 def rollback(target: str, *, progress: Progress | None = None) -> None:

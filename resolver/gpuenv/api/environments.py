@@ -177,4 +177,4 @@ def is_conda_lock(path: str) -> bool:
 
     False if there is no file.
     """
-    return not path.endswith(".toml") and conda_formats.is_lock(path)
+    return conda_formats.is_lock(path)

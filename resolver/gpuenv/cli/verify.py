@@ -106,13 +106,7 @@ class Verify(Command):
 
     def run(self, arguments: Namespace) -> int:
         """Verify an environment. Return 0 if nothing failed, 1 if something did."""
-        if arguments.strict and not arguments.hook:
-            raise InputError("--strict is for --hook")
-        if arguments.hook and arguments.json:
-            raise InputError("--hook is one line of text: leave --json out")
-        if arguments.format != "text" and (arguments.hook or arguments.json):
-            flag = "--hook" if arguments.hook else "--json"
-            raise InputError(f"--format {arguments.format}: leave {flag} out")
+        _check_format(arguments)
         if arguments.format == "json":
             arguments.json = True
             set_json(True)
@@ -134,6 +128,17 @@ class Verify(Command):
             print_json(render_checks.verification_json(checks, host))
             return 0 if render_checks.ok(checks) else 1
         return print_checks(arguments, checks, arguments.python or arguments.target)
+
+
+def _check_format(arguments: Namespace) -> None:
+    """Raise InputError if the flags ask for two kinds of output."""
+    if arguments.strict and not arguments.hook:
+        raise InputError("--strict is for --hook")
+    if arguments.hook and arguments.json:
+        raise InputError("--hook is one line of text: leave --json out")
+    if arguments.format != "text" and (arguments.hook or arguments.json):
+        flag = "--hook" if arguments.hook else "--json"
+        raise InputError(f"--format {arguments.format}: leave {flag} out")
 
 
 def verify_environment(

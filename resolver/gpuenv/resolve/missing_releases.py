@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from string import ascii_lowercase
 
 from ..errors import Reason
-from ..model import Build, Wheel, show_pair
+from ..model import Build, Host, Wheel, show_pair
 from ..requirements.target import wheel_tags
 from ..requirements.versions import contains, is_prerelease, public
 from .candidates import CandidateStore, is_exact, is_placeholder
@@ -187,7 +187,7 @@ def missing_build_reasons(facts: ReleaseFacts, requirement: PackageRequirement) 
 
 def _unfit_files(store: CandidateStore, name: str, subject: str, files: Sequence[Wheel]) -> Reason:
     """Return why none of some files fits the target and the request."""
-    environment, host = store.environment, store.host
+    environment = store.environment
     takes_wheels = store.request.takes_wheels(name)
     wheels = [file for file in files if not file.is_sdist]
     fitting = []
@@ -206,13 +206,17 @@ def _unfit_files(store: CandidateStore, name: str, subject: str, files: Sequence
         return Reason(code="not-in-index", subject=subject, need=need, have=have)
     if fitting:
         need = f"Python {_first([str(file.requires_python) for file in fitting])}"
-        have = python_text(host)
+        have = python_text(store.host)
         return Reason(code="requires-python", subject=subject, need=need, have=have)
     if not takes_wheels:
         have = "wheels only, and --no-binary"
         return Reason(code="only-wheels", subject=subject, need="a source distribution", have=have)
-    python = host.python.release
-    need = f"a wheel for CPython {python} on {host.platform}"
+    return _no_wheel_for_target(store.host, subject, wheels)
+
+
+def _no_wheel_for_target(host: Host, subject: str, wheels: Sequence[Wheel]) -> Reason:
+    """Return for what the wheels of a release are, the nearest first."""
+    need = f"a wheel for CPython {host.python.release} on {host.platform}"
     if host.glibc:
         need += f" with glibc {show_pair(host.glibc)}"
 

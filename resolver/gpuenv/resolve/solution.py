@@ -164,13 +164,7 @@ class Solution:
         """Yield builds since a version that would run here, and that no index has a wheel of."""
         store, facts, name = self.store, self.facts, chosen.name
         candidates = store.candidates(name)
-        releases: list[Release] = [*self.variants.values(), *self.pinned.values()]
-        majors = {  # of the other frameworks
-            release.build.cuda[0]
-            for release in releases
-            if release is not chosen and (isinstance(release, Variant) or release.on_path)
-            if release.build is not None and release.build.cuda is not None
-        }
+        majors = self._majors_beside(chosen)
         builds = [candidate.build for candidate in candidates if candidate.build is not None]
         listed = {(build.version, build.variant) for build in builds}
         # What has files, and none for the target, has none on another index.
@@ -197,6 +191,16 @@ class Solution:
                 have = "none in the index data"
                 reason = reason.replace(code="no-wheel", have=have)
             yield Rejection(name=name, version=build.local, reasons=(reason,))
+
+    def _majors_beside(self, chosen: Candidate) -> set[int]:
+        """Return the CUDA majors of the other frameworks."""
+        releases: list[Release] = [*self.variants.values(), *self.pinned.values()]
+        return {
+            release.build.cuda[0]
+            for release in releases
+            if release is not chosen and (isinstance(release, Variant) or release.on_path)
+            if release.build is not None and release.build.cuda is not None
+        }
 
     def _is_requested(self, build: Build) -> bool:
         """Return whether the request admits a build, its cuDNN and its companions."""

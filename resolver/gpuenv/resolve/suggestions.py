@@ -191,11 +191,7 @@ def smallest_changes(
     edits = _helpful_edits(alternatives, trials, places)
     edits.sort(key=lambda chosen: _steps_back(alternatives.texts, chosen))
     yield from alternatives.edited(chosen for chosen in edits if None not in chosen.values())
-    for kind, texts in (("constraint", request.constraints), ("override", request.overrides)):
-        for text in texts[:MAX_CHANGES]:
-            others = tuple(other for other in texts if other != text)
-            changes = {f"{kind}s": others}
-            yield from alternatives.changed(f"without the {kind} {text}", **changes)
+    yield from _fewer_limits(alternatives)
     host_may_help = not codes & _REQUEST_CODES
     if host_may_help:
         if codes & _PYTHON_CODES:
@@ -207,6 +203,16 @@ def smallest_changes(
     yield from alternatives.edited(chosen for chosen in edits if None in chosen.values())
     if host_may_help and codes & _DEVICE_CODES:
         yield from _fewer_gpus(alternatives)
+
+
+def _fewer_limits(alternatives: Alternatives) -> Iterator[Change]:
+    """Yield the request without one of its constraints or overrides."""
+    request = alternatives.request
+    for kind, texts in (("constraint", request.constraints), ("override", request.overrides)):
+        for text in texts[:MAX_CHANGES]:
+            others = tuple(other for other in texts if other != text)
+            changes = {f"{kind}s": others}
+            yield from alternatives.changed(f"without the {kind} {text}", **changes)
 
 
 # ---- changes of the host ------------------------------------------------------------------------
