@@ -1,7 +1,7 @@
 """Versions, their ranges and match specs of conda, by the rules of the solver that is there.
 
 These are the rules of the conda that runs gpuenv, otherwise those of py-rattler. Own code reads
-environments and records where neither is installed; scripts/prove/conda_versions.py compares it.
+environments and records where neither is installed.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ class Own:
         if match is None:
             return text, None, None
         rest = re.sub(r"\s*,\s*", ",", text[match.end() :])
+        rest = re.sub(r"(?<=[\w.*])=(?=[\w*])", " ", rest)  # =3.9.0=31*_mkl: a version and a build
         words = [*re.sub(r"([=<>!~|])\s+", r"\1", rest).split(), None, None]
         return match.group(), words[0], words[1]
 
