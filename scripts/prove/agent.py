@@ -34,9 +34,6 @@ from common import GPUENV, ROOT, own_code, read_toml
 
 REPOSITORIES = ROOT / "scripts" / "agent_repositories.toml"
 MOST_EDITS = 5
-SERVER = StdioServerParameters(
-    command=GPUENV[0], args=[*GPUENV[1:], "mcp", "--allow-writes"], env=own_code()
-)
 Row = dict[str, Any]
 
 
@@ -54,14 +51,13 @@ async def ask(client: Client, row: Row, tool: str, **arguments: Any) -> Row:
     return document
 
 
-async def repair(client: Client, repository: Row, folder: Path, row: Row, offline: bool) -> None:
+async def repair(client: Client, repository: Row, folder: Path, row: Row) -> None:
     """Bring a repository to its end, and write into the row how. Raises StuckError."""
     file, lock, target = folder / "requirements.txt", folder / "pylock.toml", folder / "env"
     fields = ("driver", "python", "platform")
     host = {field: repository[field] for field in fields if field in repository}
     host |= {"gpu": [repository["gpu"]]}
-    network = {"offline": True} if offline else {}
-    asked = {"requirements": [str(file)], **host, **network}
+    asked = {"requirements": [str(file)], **host}
     if log := repository.get("log"):
         diagnosis = await ask(client, row, "doctor", log=log, elsewhere=True, **host)
         row["causes"] = [verdict["cause"] for verdict in diagnosis["verdicts"]]
@@ -83,26 +79,28 @@ async def repair(client: Client, repository: Row, folder: Path, row: Row, offlin
     else:
         raise StuckError("too many edits")
     await ask(client, row, "solve", output=str(lock), **asked)
-    judged = await ask(client, row, "explain", requirement=[str(lock)], **host, **network)
+    judged = await ask(client, row, "explain", requirement=[str(lock)], **host)
     if not judged["possible"]:
         raise StuckError("the lock does not fit the host")
     row["end"] = "fits"
-    if repository["gpu"] == "none" and not offline:
+    if repository["gpu"] == "none":
         await ask(client, row, "sync", lock=str(lock), target=str(target), no_verify=True, **host)
         verified = await ask(client, row, "verify", target=str(target), no_device=True)
         row["end"] = "verified" if verified["ok"] else "stuck"
 
 
-async def run(repositories: list[Row], offline: bool) -> dict[str, Row]:
+async def run(repositories: list[Row]) -> dict[str, Row]:
     """Repair each repository in a folder of its own, and return what happened."""
     rows = {}
-    async with Client(SERVER) as client:
+    arguments = [*GPUENV[1:], "mcp", "--allow-writes"]
+    server = StdioServerParameters(command=GPUENV[0], args=arguments, env=own_code())
+    async with Client(server) as client:
         for repository in repositories:
             row: Row = {"end": "stuck", "edits": [], "calls": []}
             begin = time.perf_counter()
             with tempfile.TemporaryDirectory() as name:
                 try:
-                    await repair(client, repository, Path(name), row, offline)
+                    await repair(client, repository, Path(name), row)
                 except StuckError as error:
                     row |= {"end": "stuck", "failure": str(error)}
             row["seconds"] = round(time.perf_counter() - begin, 1)
@@ -121,7 +119,7 @@ def prove(arguments: Namespace) -> tuple[Row, list[str]]:
     """Run the repositories. Return what happened, and which of them are stuck."""
     known = read_toml(REPOSITORIES)["repository"]
     names = arguments.names or [row["name"] for row in known]
-    rows = anyio.run(run, [row for row in known if row["name"] in names], False)
+    rows = anyio.run(run, [row for row in known if row["name"] in names])
     counts = dict(Counter(row["end"] for row in rows.values()))
     stuck = [name for name, row in rows.items() if row["end"] == "stuck"]
     return {"counts": counts, "repositories": rows}, stuck
