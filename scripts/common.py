@@ -37,12 +37,10 @@ def own_code(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path), **more}
 
 
-def run_gpuenv(
-    *words: str, folder: str | Path | None = None, **variables: str
-) -> subprocess.CompletedProcess[str]:
-    """Run a command of this checkout's gpuenv in a folder, with more environment variables."""
+def run_gpuenv(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of this checkout's gpuenv, with more environment variables."""
     return subprocess.run(
-        [*GPUENV, *words], cwd=folder, env=own_code(**variables), stdin=subprocess.DEVNULL,
+        [*GPUENV, *words], env=own_code(**variables), stdin=subprocess.DEVNULL,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
 

@@ -54,7 +54,7 @@ SHA256 = re.compile(
 NIX = re.compile(r"""["',;\s]*"?hash"?\s*[=:]\s*"sha256-([A-Za-z0-9+/]{43}=)""")
 
 
-def wheels(text: str, pattern: re.Pattern[str] = WHEEL) -> Iterator[tuple[str, str]]:
+def wheels(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[str, str]]:
     """Yield (file below the index, sha256) of each wheel that a lock file names with a hash."""
     for match in pattern.finditer(text):
         file = urllib.parse.unquote(match[1])

@@ -57,7 +57,7 @@ class Scans:
         self.folder.mkdir(exist_ok=True)
         write_whole(str(self.folder / f"{name}.json"), as_text(name, records).encode())
 
-    def missing(self, index: DefaultIndex, names: Iterable[str] = ()) -> Iterator[Wheel]:
+    def missing(self, index: DefaultIndex, names: Iterable[str]) -> Iterator[Wheel]:
         """Yield the wheels without a record that the [[scan]] rows ask for.
 
         They are the newest first in each distribution.
