@@ -291,14 +291,6 @@ def _cuda_version(text: str) -> str:
     return f"{int(text) // 1000}.{int(text) % 1000 // 10}"
 
 
-def _file_name(text: str) -> str:
-    return text.rpartition("/")[2]
-
-
-def _distribution(text: str) -> str:
-    return text.lower().replace("_", "-")
-
-
 def _bytes(text: str) -> str:
     """Return a size in bytes: "2.00 GiB" -> "2147483648"; "" for other text."""
     number, _, unit = text.partition(" ")
@@ -313,11 +305,6 @@ def _capabilities(text: str) -> str:
     return " ".join(map(_dotted, re.findall(r"\d{2,3}", text)))
 
 
-def _dotted_capabilities(text: str) -> str:
-    """Return the compute capabilities of a list of torch: "8.0;8.6+PTX" -> "8.0 8.6"."""
-    return " ".join(re.findall(r"\d{1,2}\.\d", text))
-
-
 def cuda_of_driver(release: str) -> str:
     """Return the CUDA version that a driver supports: "470.199.02" -> "11.4"; "" if unknown."""
     major = version_tuple(release)[0]
@@ -326,11 +313,6 @@ def cuda_of_driver(release: str) -> str:
             return str(row["cuda"])
     cuda = load().driver_cuda(f"{major}.0")
     return show_pair(cuda) if cuda else ""
-
-
-def _hexadecimal(text: str) -> str:
-    """Return a hexadecimal number as a decimal one: "c" -> "12"."""
-    return str(int(text, 16))
 
 
 def _architecture(text: str) -> str:
@@ -344,13 +326,14 @@ _FORMS: dict[str, Callable[[str], str]] = {
     "cudnn": _cudnn_version,
     "cuda": _cuda_version,
     "driver": cuda_of_driver,
-    "name": _file_name,
-    "distribution": _distribution,
+    "name": lambda text: text.rpartition("/")[2],
+    "distribution": lambda text: text.lower().replace("_", "-"),
     "bytes": _bytes,
     "architecture": _architecture,
-    "hexadecimal": _hexadecimal,
+    "hexadecimal": lambda text: str(int(text, 16)),  # "c" -> "12"
     "capability": _capabilities,
-    "dotted": _dotted_capabilities,
+    # A list of torch: "8.0;8.6+PTX" -> "8.0 8.6".
+    "dotted": lambda text: " ".join(re.findall(r"\d{1,2}\.\d", text)),
 }
 
 

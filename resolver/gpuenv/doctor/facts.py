@@ -70,8 +70,6 @@ _ABSENCES = frozenset(
 
 def is_absence(fact: Fact) -> bool:
     """Whether a fact of the host says that something is not there: a driver, a GPU, a library."""
-    if fact.from_log:
-        return False
     if fact.kind == "test":
         return fact.value == "fail" and fact.subject in _TESTS_OF_PRESENCE
     return fact.kind == "library-missing" or (fact.kind, fact.value) in _ABSENCES
@@ -129,9 +127,9 @@ class Case:
                 return fact
         return None
 
-    def about(self, kind: str, subject: str) -> list[Fact]:
-        """Return the facts of a kind that have the subject."""
-        return [fact for fact in self.of_kind(kind) if fact.subject == subject]
+    def about(self, kind: str, *subjects: str) -> list[Fact]:
+        """Return the facts of a kind that have one of the subjects."""
+        return [fact for fact in self.of_kind(kind) if fact.subject in subjects]
 
     def stated(self, cause: str, *messages: str) -> list[Fact]:
         """Return what messages say of a cause: of all messages, or of those with these names."""
@@ -140,7 +138,7 @@ class Case:
 
     def symptoms(self, *names: str) -> list[Fact]:
         """Return the symptoms with these names."""
-        return [fact for fact in self.of_kind("symptom") if fact.subject in names]
+        return self.about("symptom", *names)
 
     def newest(self, kind: str, subject: str = "") -> Fact | None:
         """Return the fact of a kind with the highest version, or None."""

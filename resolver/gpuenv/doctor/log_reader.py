@@ -12,13 +12,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
-from itertools import accumulate, chain, groupby, islice
+from itertools import accumulate, groupby, islice
 
 from .catalog import Message, fill, messages
 from .cudnn_calls import HandleTracker
 from .model import MAX_TEXT, Fact
 from .pasted import MAX_PASTED, message_lines, restored, split_prefix
-from .stream import AFTER, BEFORE, blocks, cleaned, find_all
+from .stream import AFTER, BEFORE, blocks, cleaned, find_all, with_head
 
 LONG_LINE = 1 << 11  # bytes; a longer line is read only around its needles
 REPEATS = 8  # times that lines which differ only in digits are read
@@ -52,10 +52,9 @@ def read_log(stream: Iterable[bytes | str]) -> tuple[Fact, ...]:
         stream: chunks or lines: text, or bytes in UTF-8 or in UTF-16 with a byte order mark.
             Invalid bytes are replaced.
     """
-    chunks = cleaned(stream)
-    head = b"".join(_head(chunks))
+    head, chunks = with_head(cleaned(stream), MAX_PASTED + 1)
     if len(head) > MAX_PASTED:
-        return _read(chain([head], chunks))
+        return _read(chunks)
     # Lines of different records, if they are joined, may look like a failure.
     facts = max(
         (_read([text]) for text in restored(head)),
@@ -64,16 +63,6 @@ def read_log(stream: Iterable[bytes | str]) -> tuple[Fact, ...]:
     if head.strip() and not _PRINTED.search(head):
         return (*facts, Fact(kind="words", where="log", text=_readable(head.strip())[:MAX_TEXT]))
     return facts
-
-
-def _head(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the first chunks of a log, until they are too long for a log that was pasted."""
-    size = 0
-    for chunk in chunks:
-        yield chunk
-        size += len(chunk)
-        if size > MAX_PASTED:
-            return
 
 
 def _read(chunks: Iterable[bytes]) -> tuple[Fact, ...]:

@@ -366,8 +366,8 @@ def memory(case: Case) -> Iterator[Finding]:
 
 def _hidden_out_of_memory(case: Case, rows: Sequence[Memory]) -> Iterator[Finding]:
     """Find exhausted memory behind a status of cuDNN or cuBLAS."""
-    statuses = [fact for fact in case.of_kind("status") if fact.subject in ("cudnn", "cublas")]
-    failure = first_of([*statuses, *case.symptoms("cudnn-start", "cudnn-call")])
+    failed = case.about("status", "cudnn", "cublas") + case.symptoms("cudnn-start", "cudnn-call")
+    failure = first_of(failed)
     if failure is None:
         return
     preallocated = first_of(case.symptoms("preallocated"))

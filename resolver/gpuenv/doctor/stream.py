@@ -89,26 +89,31 @@ def blocks(chunks: Iterable[bytes]) -> Iterator[Block]:
         yield rest, b"", begin, len(rest)
 
 
+def with_head(chunks: Iterable[bytes], size: int) -> tuple[bytes, Iterator[bytes]]:
+    """Return the first bytes of a stream, at least `size` of them if it has so many, and all."""
+    rest = iter(chunks)
+    parts, known = [], 0
+    for chunk in rest:
+        parts.append(chunk)
+        known += len(chunk)
+        if known >= size:
+            break
+    head = b"".join(parts)
+    return head, chain([head], rest)
+
+
 def _as_utf8(stream: Iterable[bytes | str]) -> Iterator[bytes]:
-    """Yield the chunks as UTF-8, with at most BLOCK characters each."""
-    decoder: codecs.IncrementalDecoder | None = None
-    head: bytes | None = b""  # until two bytes are known, which may be a byte order mark
-    for chunk in stream:
-        raw = chunk.encode("utf-8", "replace") if isinstance(chunk, str) else chunk
-        if head is not None:
-            head = raw = head + raw
-            if len(raw) < 2:
-                continue
-            head = None
-            if raw[:2] in _UTF16_MARKS:
-                decoder = codecs.getincrementaldecoder("utf-16")("replace")
-        for begin in range(0, len(raw), BLOCK):
-            piece = raw[begin : begin + BLOCK]
-            if decoder is not None:
-                piece = decoder.decode(piece).encode("utf-8", "replace")
-            yield piece
-    if head:
-        yield head
+    """Yield the chunks as UTF-8, with at most BLOCK bytes each."""
+    raw = (
+        chunk.encode("utf-8", "replace") if isinstance(chunk, str) else chunk for chunk in stream
+    )
+    head, chunks = with_head(raw, 2)
+    if head[:2] in _UTF16_MARKS:
+        text = codecs.iterdecode(chunks, "utf-16", "replace")
+        chunks = codecs.iterencode(text, "utf-8", "replace")
+    for chunk in chunks:
+        for begin in range(0, len(chunk), BLOCK):
+            yield chunk[begin : begin + BLOCK]
 
 
 def _unescaped(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -183,13 +188,7 @@ def unpacked(stream: Iterable[bytes]) -> Iterator[bytes]:
     Raises:
         InputError: the compressed data are damaged, or an archive is encrypted.
     """
-    chunks = iter(stream)
-    head = b""
-    for chunk in chunks:
-        head += chunk
-        if len(head) >= len(_ZIP):
-            break
-    whole = chain([head], chunks)
+    head, whole = with_head(stream, len(_ZIP))
     if head.startswith(_GZIP):
         return _of_gzip(whole)
     if head.startswith(_ZIP):
