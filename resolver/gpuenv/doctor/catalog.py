@@ -203,7 +203,6 @@ def fact_rows() -> Row:
     return _file("doctor", "facts.toml")
 
 
-@cache
 def tests() -> Mapping[str, Test]:
     """Return the tests by id, in the order in which they are proposed."""
     return {test.id: test for test in _rows(Test, "facts.toml", "test")}
@@ -214,7 +213,6 @@ def tests_for(failure: str) -> tuple[str, ...]:
     return tuple(test.id for test in tests().values() if failure in test.proposed)
 
 
-@cache
 def advice_rows() -> tuple[Advice, ...]:
     """Return the rows [[advice]]; of those that apply to a finding, the first one counts."""
     return _rows(Advice, "releases.toml", "advice")

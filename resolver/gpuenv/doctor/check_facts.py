@@ -12,7 +12,6 @@ from .catalog import Row, fact_rows
 from .host_facts import fact
 from .model import Fact
 
-_FIELD = re.compile(r"\{(\w+)\}")
 _Match = tuple[str, str, str]
 _MarkForm = Sequence[str]  # regular expressions for a mark: its code, subject and value
 # Tests that also fail if a variable or another package replaces the environment's libraries.
@@ -138,11 +137,9 @@ def _marked(marks: Iterable[Mark], form: _MarkForm) -> list[_Match]:
 
 
 def _facts_of_match(row: Row, check: Check, match: _Match) -> Iterator[Fact]:
-    names = {"1": match[0], "2": match[1], "3": match[2], "status": check.status}
-    names |= {"evidence": check.evidence, "name": check.subject.partition(" ")[0]}
-
-    def filled(text: str) -> str:
-        return _FIELD.sub(lambda field: names[field[1]], text)
+    def filled(template: str) -> str:
+        name = check.subject.partition(" ")[0]
+        return template.format("", *match, status=check.status, evidence=check.evidence, name=name)
 
     text = filled(row.get("text", "{evidence}"))
     where = f"host: check {check.name} {check.subject}".rstrip()

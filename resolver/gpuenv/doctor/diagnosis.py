@@ -96,14 +96,14 @@ def examine(
     host: Host,
     stages: Stages,
     *,
-    target: str | None = None,
-    target_is_named: bool = True,
-    described: bool = False,
-    stated_origin: str = "",
-    probe: bool = False,
-    timeout: float = 300.0,
-    root: str = "/",
-    flags: Sequence[str] = (),
+    target: str | None,
+    target_is_named: bool,
+    described: bool,
+    stated_origin: str,
+    probe: bool,
+    timeout: float,
+    root: str,
+    flags: Sequence[str],
 ) -> Examination:
     """Find the cause of a failure from a log and from this host. Changes nothing.
 

@@ -214,7 +214,7 @@ class LogReader:
         others = self._lines[line + 1 : line + 1 + _MOST_LINES]
         if len(others) < _MOST_LINES:
             following = self._following.translate(_LINE_ENDS).split(b"\n")
-            others = [*others[:-1], *((others or [b""])[-1:]), *following][:_MOST_LINES]
+            others = [*others, *following][:_MOST_LINES]
         source, _line = split_prefix(whole)
         lines = [whole[start:stop], *message_lines(others, message.lines, source)]
         return _readable(b" ".join(lines)[: BEFORE + AFTER])

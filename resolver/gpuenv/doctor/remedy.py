@@ -93,20 +93,21 @@ def find_remedy(
     frameworks = _installed_frameworks(installed, data)
     if not frameworks:
         return None
-    companions = sorted(
-        name for framework, _ in frameworks for name in framework.companions if name in installed
+    possible = {name for framework, _ in frameworks for name in framework.companions}
+    companions = tuple(sorted(possible.intersection(installed)))
+    same_versions = tuple(
+        framework.name + _same_release(version) for framework, version in frameworks
     )
-    same_versions = [framework.name + _same_release(version) for framework, version in frameworks]
-    any_version = [framework.name for framework, _ in frameworks]
+    any_version = tuple(framework.name for framework, _ in frameworks)
     failure = None
     for asked in (same_versions, any_version):
         try:
-            request = Request(frameworks=tuple(asked), requirements=tuple(companions))
+            request = Request(frameworks=asked, requirements=companions)
             plan = solve(request, host, changes=asked == any_version)
         except NoSolutionError as error:
             found = [(change.change, change.gives) for change in error.explanation.changes]
             if found:
-                failure = Remedy(asked=tuple(asked), failure=error.message, changes=tuple(found))
+                failure = Remedy(asked=asked, failure=error.message, changes=tuple(found))
             continue
         except GpuEnvError:
             continue  # without a network nothing tells
@@ -114,12 +115,10 @@ def find_remedy(
             continue  # it may not run
         if failing is not None and _is_circle(plan, failing, companions, installed):
             same = " and ".join(f"{choice.framework} {choice.version}" for choice in plan.choices)
-            failure = Remedy(
-                asked=tuple(asked), failure=f"it gives the same build, {same}", same=True
-            )
+            failure = Remedy(asked=asked, failure=f"it gives the same build, {same}", same=True)
             continue
         remedy = Remedy(
-            asked=tuple(asked),
+            asked=asked,
             command=_command(asked, companions, target, flags),
             choices=plan.choices,
             needs_driver=plan.needs.driver,
