@@ -6,7 +6,7 @@ Each function yields sentences that begin a fix. They say what must change and w
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 
 from ..compat.architectures import sass_runs
@@ -21,6 +21,7 @@ from .catalog import (
     compilers,
     cuda_of_ptx,
     gpus_of_shared_name,
+    library_name,
     library_owner,
     linux_name,
     toolkit_driver,
@@ -95,7 +96,7 @@ def _owners(case: Case) -> Iterator[str]:
             if "cudnn" in name:
                 yield _package_of_cudnn(case, name, owner)
                 continue
-            packages, cuda = _alternatives(owner.packages), _alternatives(owner.cuda)
+            packages, cuda = _alternatives(owner.packages.values()), _alternatives(owner.packages)
             last = f", up to CUDA {owner.last}" if owner.last else ""
             yield f"{name} is a library of CUDA {cuda}{last}; the package {packages} has it."
     for name in names:
@@ -110,10 +111,10 @@ def _owners(case: Case) -> Iterator[str]:
 
 def _package_of_cudnn(case: Case, name: str, owner: Owner) -> str:
     """Name the packages of cuDNN that have a library, for the CUDA version that a log names."""
-    major = linux_name(name).partition(".so.")[2].partition(".")[0]
-    named = {fact.value.partition(".")[0] for fact in case.of_kind("cuda-built")}
-    packages = dict(zip(owner.cuda, owner.packages, strict=True))
-    chosen = [packages[cuda] for cuda in owner.cuda if cuda in named] or owner.packages
+    _name, major = library_name(name)
+    named = {fact.major for fact in case.of_kind("cuda-built")}
+    packages = owner.packages
+    chosen = [packages[cuda] for cuda in packages if cuda in named] or [*packages.values()]
     rest = ", for the CUDA version of the build" if len(chosen) > 1 else ""
     requirements = _alternatives([f"`{package}=={major}.*`" for package in chosen])
     return f"{name} is a library of cuDNN {major}: {requirements} has it{rest}."
@@ -125,8 +126,7 @@ def _users_of_cudnn(case: Case, *, is_other_installed: bool = False) -> Iterator
     Of the newest major version, this matters if another one is installed.
     """
     for fact in case.of_kind("library-missing"):
-        library, _, version = linux_name(fact.subject).partition(".so.")
-        major = version.partition(".")[0]
+        library, major = library_name(fact.subject)
         if not library.startswith("libcudnn") or not major.isdigit():
             continue
         for older in (int(major), int(major) - 1)[: 1 + is_other_installed]:
@@ -156,9 +156,10 @@ def _first_after_cudnn(distribution: str, major: int) -> str:
     return ""
 
 
-def _alternatives(words: Sequence[str]) -> str:
+def _alternatives(words: Iterable[str]) -> str:
     """Return "a", "a or b", or "a, b or c"."""
-    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+    *others, last = words
+    return " or ".join(filter(None, (", ".join(others), last)))
 
 
 def _broken_release(case: Case) -> Iterator[str]:
@@ -177,8 +178,8 @@ def _installed_toolkit(case: Case) -> Iterator[str]:
     owner = library_owner(missing.subject) if missing else None
     if toolkit is None or owner is None:
         return
-    major = toolkit.value.partition(".")[0]
-    if major in owner.cuda:
+    major = toolkit.major
+    if major in owner.packages:
         yield (
             f"CUDA {toolkit.value} is installed and has this library: do not install it again. "
             "Add its lib64 folder to LD_LIBRARY_PATH, or install the package."
@@ -196,7 +197,7 @@ def _compiler_of_extension(case: Case) -> Iterator[str]:
     build = case.first("cuda-built", subject="torch")
     if compiler is None or build is None or not case.about("says", "cuda_major_mismatch"):
         return
-    major = compiler.value.partition(".")[0]
+    major = compiler.major
     other_build = f", or use a build of torch for CUDA {major}"
     if version_tuple(_first_cuda_for(_capability(case))) > compiler.version:
         other_build = ""
@@ -212,7 +213,7 @@ def _linker_symbol(case: Case) -> Iterator[str]:
         symbol = _LINKER_SYMBOL.search(missing.text)
         owner = library_owner(f"libnvJitLink.so.{symbol[1]}") if symbol else None
         if symbol is not None and owner is not None:
-            package = _alternatives(owner.packages)
+            package = _alternatives(owner.packages.values())
             yield (
                 f"The missing symbol is of libnvJitLink {symbol[1]}.{symbol[2]}, and an older one "
                 f"is loaded: from another folder, or from an older {package} package, which "

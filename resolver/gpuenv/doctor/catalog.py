@@ -80,14 +80,14 @@ class Test(Value):
 
 
 class Owner(Value):
-    """The CUDA major versions and the packages that a library belongs to.
+    """What a library belongs to.
 
     Attributes:
+        packages: its package, by CUDA major version.
         last: the last CUDA release that has the library, or "" if the newest one has it.
     """
 
-    cuda: tuple[str, ...]
-    packages: tuple[str, ...]
+    packages: Mapping[str, str]
     last: str = ""
 
 
@@ -402,17 +402,22 @@ def linux_name(file_name: str) -> str:
     return f"lib{name}.so.{_dotted(version) if int(version) > _NEWEST_MAJOR else version}"
 
 
+def library_name(file_name: str) -> tuple[str, str]:
+    """Return the name and the major version of a library: "libcufft.so.11" -> "libcufft", "11"."""
+    name, _, version = linux_name(file_name).partition(".so.")
+    return name, version.partition(".")[0]
+
+
 def library_owner(file_name: str) -> Owner | None:
     """Return what a library of CUDA belongs to by its file name, or None: "libcufft.so.11"."""
-    name, _, version = linux_name(file_name).partition(".so.")
+    name, major = library_name(file_name)
     for row in _releases("owner"):
-        cuda = row["cuda"].get(version.partition(".")[0])
-        if name in row["files"] and cuda:
-            packages = []
-            for major in cuda:
-                has_suffix = int(major) < _FIRST_WITHOUT_SUFFIX or row.get("suffix")
-                packages.append(f"{row['package']}-cu{major}" if has_suffix else row["package"])
-            return Owner(cuda=tuple(cuda), packages=tuple(packages), last=row.get("last", ""))
+        if name in row["files"] and major in row["cuda"]:
+            packages = {}
+            for cuda in row["cuda"][major]:
+                has_suffix = int(cuda) < _FIRST_WITHOUT_SUFFIX or row.get("suffix")
+                packages[cuda] = row["package"] + (f"-cu{cuda}" if has_suffix else "")
+            return Owner(packages=packages, last=row.get("last", ""))
     return None
 
 

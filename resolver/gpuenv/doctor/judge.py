@@ -244,11 +244,10 @@ def _line_number(fact: Fact) -> int:
 
 
 def _verdict(finding: Finding, case: Case) -> Verdict:
-    lines = tuple(dict.fromkeys(map(evidence_line, finding.facts)))
     verdict = Verdict(
         cause=finding.cause,
         confidence=finding.confidence,
-        evidence=lines[:EVIDENCE_LINES],
+        evidence=_evidence_lines(finding.facts),
         fix=causes()[finding.cause].fix,
         advice=advice(case, finding.cause),
     )
@@ -261,10 +260,13 @@ def _verdict(finding: Finding, case: Case) -> Verdict:
     return verdict.replace(advice=(row.says, *verdict.advice), title=row.title)
 
 
-def evidence_line(fact: Fact) -> str:
-    """Return a fact as a line of evidence: where it was seen, and its text."""
-    text = fact.text or " ".join(filter(None, (fact.kind, fact.subject, fact.value)))
-    return f"{fact.where}: {text}"
+def _evidence_lines(facts: Iterable[Fact]) -> tuple[str, ...]:
+    """Return facts as lines of evidence: where each was seen, and its text."""
+    lines: dict[str, None] = {}
+    for fact in facts:
+        text = fact.text or " ".join(filter(None, (fact.kind, fact.subject, fact.value)))
+        lines[f"{fact.where}: {text}"] = None
+    return tuple(lines)[:EVIDENCE_LINES]
 
 
 # ---- failures outside the GPU's environment -----------------------------------------------------
@@ -289,7 +291,7 @@ def _outside(case: Case) -> Outside | None:
 
 
 def _failure_of(area: Area, facts: Iterable[Fact]) -> Outside:
-    evidence = tuple(dict.fromkeys(map(evidence_line, facts)))[:EVIDENCE_LINES]
+    evidence = _evidence_lines(facts)
     return Outside(area=area.id, title=area.title, evidence=evidence, fix=area.fix)
 
 
@@ -316,7 +318,7 @@ def _abstention(case: Case) -> Diagnosis:
     faults = case.faults()
     if not faults:
         return Diagnosis(abstained=bool(case.of_kind("words")))
-    failures = tuple(dict.fromkeys(map(evidence_line, faults)))[:EVIDENCE_LINES]
+    failures = _evidence_lines(faults)
     of_cudnn = [fact for fact in faults if fact.subject in ("cudnn", "cudnn-start", "cudnn-call")]
     if not of_cudnn:
         tests = case.untested(tests_for("other"))

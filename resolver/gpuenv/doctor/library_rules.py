@@ -155,7 +155,7 @@ def _cuda_major_of(package: Fact) -> tuple[str, str]:
     if name and suffix.isdigit():
         return name, suffix
     if package.subject == "nvidia-nvjitlink":
-        return package.subject, package.value.split(".")[0]
+        return package.subject, package.major
     return package.subject, "13"
 
 
@@ -234,7 +234,7 @@ def _cudnn_majors(case: Case) -> dict[str, Fact]:
             present[major] = fact
     for fact in case.of_kind("cudnn-loaded"):
         if fact.subject == "cudnn":
-            present[fact.value.split(".")[0]] = fact
+            present[fact.major] = fact
     return present
 
 
@@ -275,7 +275,7 @@ def _other_cudnn(case: Case, major: str, present: dict[str, Fact]) -> Fact | Non
     """Return the fact that shows another major version of cuDNN than the one needed, or None."""
     for fact in case.of_kind("package"):
         if fact.from_log and fact.subject.startswith("nvidia-cudnn"):
-            return None if fact.value.split(".")[0] == major else fact
+            return None if fact.major == major else fact
     if present:
         return next(iter(present.values()))
     torch = case.first("version", subject="torch")
@@ -345,7 +345,8 @@ def _cudas_of_file(file_name: str) -> list[tuple[int, ...]]:
     owner = library_owner(file_name)
     if owner is None:
         return []
-    majors = [*owner.cuda, "10"] if ".so.10" in file_name else owner.cuda  # owners: from CUDA 11
+    # The owners of files are known from CUDA 11 on.
+    majors = [*owner.packages, *(["10"] if ".so.10" in file_name else [])]
     return [(int(major),) for major in majors]
 
 

@@ -51,6 +51,11 @@ class Fact(Value):
         """The numbers of the value, if it is a dotted version."""
         return version_tuple(self.value)
 
+    @property
+    def major(self) -> str:
+        """The first part of the value, if it is a dotted version: "12" of "12.4"."""
+        return self.value.partition(".")[0]
+
 
 class Finding(Value):
     """A cause that a rule found, its confidence (one of CONFIDENCES), and the facts."""

@@ -246,7 +246,7 @@ def remedy_for_log(
     compiler = log.first("toolkit", subject="nvcc")
     if remedy and compiler and log.about("says", "cuda_major_mismatch"):
         # It failed to compile an extension, and compiles for builds of its own CUDA alone.
-        major = compiler.value.partition(".")[0]
+        major = compiler.major
         if any(choice.cuda and str(choice.cuda[0]) != major for choice in remedy.choices):
             return None
     return remedy.replace(machine="the machine of the log") if remedy else None
