@@ -6,8 +6,8 @@ from gpuenv.doctor import catalog
 from gpuenv.doctor.catalog import areas, causes, fact_rows, messages, rules
 from gpuenv.doctor.judge import diagnose
 from gpuenv.doctor.log_reader import read_log
-from gpuenv.doctor.model import Fact
 from tables import data_file, together
+from test_doctor_rules import facts_of
 
 CASES = data_file("doctor/cases.toml")["case"]
 REPORTS = data_file("doctor/reports.toml")
@@ -18,16 +18,7 @@ TRAINING = [
 
 
 def of_host(case):
-    return tuple(
-        Fact(
-            kind=kind,
-            subject=subject,
-            value=value,
-            where="host: a test",
-            text=f"{kind} {subject} is {value}",
-        )
-        for kind, subject, value in case.get("host", ())
-    )
+    return facts_of(case.get("host", ()), of_log=False)
 
 
 @together(CASES)
@@ -115,15 +106,11 @@ def test_prefixes_change_no_verdict(case):
 def test_every_refutation_holds():
     """A cause that a test of the host rules out is no verdict, whatever the log says."""
     for cause in causes().values():
-        said = Fact(kind="says", subject=cause.id, value="x", where="log line 1", text="it is so")
-        assert diagnose([said], ()).verdicts[0].cause == cause.id
+        said = facts_of([("says", cause.id, "x")], of_log=True)
+        assert diagnose(said, ()).verdicts[0].cause == cause.id
         for name in cause.passes:
-            passed = Fact(
-                kind="test", subject=name, value="pass", where="host: a test", text="it passed"
-            )
-            assert cause.id not in {
-                verdict.cause for verdict in diagnose([said], [passed]).verdicts
-            }
+            passed = facts_of([("test", name, "pass")], of_log=False)
+            assert cause.id not in {verdict.cause for verdict in diagnose(said, passed).verdicts}
 
 
 def test_the_data_speak_the_vocabulary():

@@ -10,6 +10,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 
 from ..binaries.device_code import DamagedFileError, read_file
 from ..binaries.environment import CodeFile
@@ -69,7 +70,7 @@ def _candidates(named: Iterable[str], env: Mapping[str, str]) -> Iterator[str]:
     caches = [env.get(variable) or os.path.expanduser(default) for variable, default in _CACHES]
     existing = [path for path in named if os.path.isfile(path)]
     folders = dict.fromkeys([*map(os.path.dirname, existing), os.getcwd(), *caches])
-    for path in (*existing, *(path for folder in folders for path in _files(folder))):
+    for path in chain(existing, *map(_files, folders)):
         if path not in seen and (_CODE.search(path) or _is_program(path)):
             seen.add(path)
             yield path

@@ -74,9 +74,8 @@ def restored(text: bytes) -> Iterator[bytes]:
     The first form is the log as it is, without marks of quotation, escapes of addresses, and
     listed source lines. Of the others, the likeliest comes first.
     """
-    plain = _without_listed_source(
-        _without_quotes(_URL_ENCODED.sub(lambda escaped: unquote_to_bytes(escaped[0]), text))
-    )
+    decoded = _URL_ENCODED.sub(lambda escaped: unquote_to_bytes(escaped[0]), text)
+    plain = _without_listed_source(_without_quotes(decoded))
     yield plain
     lines = plain.split(b"\n")
     # A single word may be longer than the width at which lines are broken.

@@ -11,6 +11,7 @@ import msgspec
 
 from ..doctor.catalog import Cause, causes, tests
 from ..doctor.diagnosis import Examination
+from ..doctor.judge import UNKNOWN_CAUSE
 from ..doctor.model import Diagnosis, Outside, Verdict
 from ..doctor.origin import Origin
 from ..doctor.remedy import Remedy
@@ -75,14 +76,9 @@ def well(examination: Examination) -> bool:
     return _has_log(examination) or not examination.checks or ok(examination.checks)
 
 
-def unsettled(verdict: Verdict) -> bool:
-    """Return whether a verdict names no cause."""
-    return verdict.cause == "cudnn_init_failed_unknown"
-
-
 def _named(diagnosis: Diagnosis) -> list[Verdict]:
     """Return the verdicts that name a cause, the best first."""
-    return [verdict for verdict in diagnosis.verdicts if not unsettled(verdict)]
+    return [verdict for verdict in diagnosis.verdicts if verdict.cause != UNKNOWN_CAUSE]
 
 
 # ---- the verdict --------------------------------------------------------------------------------
