@@ -213,17 +213,15 @@ def _is_fault(fact: Fact) -> bool:
 
 def _memory(facts: Sequence[Fact]) -> list[Memory]:
     """Return the memory that facts state, or else the memory that nvidia-smi's table shows."""
-    sizes: dict[str, list[tuple[Fact, int]]] = {"free-bytes": [], "total-bytes": []}
-    for fact in facts:
-        if fact.kind in sizes and fact.value.isdigit():
-            sizes[fact.kind].append((fact, int(fact.value)))
     # One message states both sizes, so they have the same line; on the host, they name the GPU.
-    totals = {(fact.where, fact.subject): size for fact, size in sizes["total-bytes"]}
+    totals = {
+        (fact.where, fact.subject): int(fact.value) for fact in facts if fact.kind == "total-bytes"
+    }
     rows = []
-    for fact, free in sizes["free-bytes"]:
+    for fact in facts:
         total = totals.get((fact.where, fact.subject))
-        if total:
-            rows.append(Memory(free=free, total=total, fact=fact))
+        if fact.kind == "free-bytes" and total:
+            rows.append(Memory(free=int(fact.value), total=total, fact=fact))
     if rows:
         return rows
     for fact in facts:

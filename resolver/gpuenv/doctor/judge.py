@@ -146,22 +146,23 @@ def _replacements(
     for ptx in case.stated("driver_too_old", "unsupported-ptx"):
         for binary in case.about("other-binary", "driver"):
             yield likely("driver_too_old", ptx, binary)
-    named = {finding.cause for finding in kept}
+    others = {
+        "gpu_too_new_for_build": case.about("other-binary", "newer"),
+        "gpu_too_old_for_build": case.about("other-binary", "older"),
+    }
     missing = [
         fact for finding in refuted for fact in finding.facts if fact.kind == "architecture-missing"
     ]
-    if not missing or named & {"gpu_too_new_for_build", "gpu_too_old_for_build"}:
+    if not missing or any(finding.cause in others for finding in kept):
         return
     served = case.passed("architecture")
     if served is not None:
         text = "the framework and cuDNN have code for this GPU: another binary has none"
         served = served.replace(text=text)
-    others = case.about("other-binary", "newer"), case.about("other-binary", "older")
-    causes_of_others = ("gpu_too_new_for_build", "gpu_too_old_for_build")
-    for cause, binaries in zip(causes_of_others, others, strict=True):
+    for cause, binaries in others.items():
         if binaries:
             yield likely(cause, missing[0], *binaries)
-        elif not any(others):
+        elif not any(others.values()):
             yield possible(cause, missing[0], served)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
@@ -122,9 +123,13 @@ class LogReader:
         self.line = 1
         self._find, self._numbers = _search()
         self._messages = messages()
-        self._idle: dict[int, int] = {}  # by message: readings of long lines since its last fact
+        self._idle: Counter[int] = (
+            Counter()
+        )  # by message: readings of long lines since its last fact
         self._done: set[int] = set()  # numbers of messages that are read once
-        self._reads: dict[int, int] = {}  # by the hash of a window without digits, and its needles
+        self._reads: Counter[int] = (
+            Counter()
+        )  # by the hash of a window without digits, and its needles
         self._finished: set[int] = set()  # hashes of lines without digits that need no more reading
 
     def read(self, block: bytes, following: bytes, begin: int, end: int) -> None:
@@ -182,30 +187,24 @@ class LogReader:
         window = self._lines[line][start:stop]
         is_part = len(self._lines[line]) > LONG_LINE
         key = hash((window.translate(None, _DIGITS), *needles))
-        reads = self._reads.get(key, 0)
-        if not reads and len(self._reads) >= _MAX_KEYS:
+        if len(self._reads) > _MAX_KEYS:
             self._reads.clear()
-        self._reads[key] = reads + 1
-        again, readable = reads + 1 < REPEATS, ""
+        self._reads[key] += 1
+        again, is_often = self._reads[key] < REPEATS, self._reads[key] > REPEATS
+        readable = _readable(window)
         for number in sorted({number for needle in needles for number in self._numbers[needle]}):
             message = self._messages[number]
             again = again or message.numbers
-            if (reads >= REPEATS and not message.numbers) or number in self._done:
+            if (is_often and not message.numbers) or number in self._done:
                 continue
-            if is_part and self._idle.get(number, 0) > _IDLE:
+            if is_part and self._idle[number] > _IDLE:
                 continue
             before = len(self.facts)
-            if message.lines:
-                found = self._match(message, self._with_lines(message, line, start, stop), line)
-            else:
-                readable = readable or _readable(window)
-                found = self._match(message, readable, line)
-            if found and message.once:
+            text = self._with_lines(message, line, start, stop) if message.lines else readable
+            if self._match(message, text, line) and message.once:
                 self._done.add(number)
             if is_part:
-                self._idle[number] = (
-                    0 if len(self.facts) > before else self._idle.get(number, 0) + 1
-                )
+                self._idle[number] = 0 if len(self.facts) > before else self._idle[number] + 1
         return again
 
     def _with_lines(self, message: Message, line: int, start: int, stop: int) -> str:

@@ -208,18 +208,16 @@ def _begins_record(before: bytes, line: bytes) -> bool:
 
 def _joined(lines: list[bytes], continued: set[int], separator: bytes) -> bytes:
     """Return the log with each continuation joined to its line, and empty lines in its place."""
-    joined: list[bytes] = []
-    parts: list[bytes] = []
+    joined = [*lines]
+    first = 0  # the number of the line that others continue
     for number, line in enumerate(lines):
         if number not in continued:
-            joined += [separator.join(parts), *[b""] * (len(parts) - 1)]
-            parts = [line]
-        elif separator:
-            parts.append(line.lstrip())  # some programs indent what they break
-        else:
-            parts.append(line)
-    joined += [separator.join(parts), *[b""] * (len(parts) - 1)]
-    return b"\n".join(joined[1:])
+            first = number
+            continue
+        # What is broken at a space is indented by some programs.
+        joined[first] += separator + (line.lstrip() if separator else line)
+        joined[number] = b""
+    return b"\n".join(joined)
 
 
 # ---- prefixes -----------------------------------------------------------------------------------

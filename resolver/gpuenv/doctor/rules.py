@@ -354,9 +354,8 @@ def memory(case: Case) -> Iterator[Finding]:
     if stated:
         full = [row.fact for row in rows if not row.is_mostly_free]
         yield proved("out_of_memory_masked", stated[0], first_of(full))
-        wanted = [fact for fact in case.of_kind("wanted-bytes") if fact.value.isdigit()]
         total = max((row.total for row in rows), default=0)
-        for fact in wanted:
+        for fact in case.of_kind("wanted-bytes"):
             if rows and int(fact.value) > total and not full:
                 # The program asks for more memory than the GPU has.
                 yield likely("unsupported_op_config", fact, rows[0].fact)
