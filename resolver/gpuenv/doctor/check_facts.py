@@ -41,7 +41,13 @@ def check_facts(checks: Sequence[Check]) -> tuple[Fact, ...]:
                 facts.append(observed.replace(subject=root_test))
             else:
                 facts.append(observed)
-    facts += _each_device_facts(checks)
+    runs = [check.status for check in checks if check.name == "cudnn convolution"]
+    devices = [
+        check for check in checks if check.name == "device" and check.subject.startswith("GPU")
+    ]
+    if runs and len(runs) == len(devices):
+        text = f"the convolution was correct on {runs.count('pass')} of {len(runs)} GPUs"
+        facts.append(_each_device(runs, "host: check cudnn convolution", text))
     facts += _owner_facts(checks)
     return tuple(facts)
 
@@ -67,19 +73,6 @@ def _root_test(checks: Sequence[Check]) -> str | None:
 
 
 # ---- facts of all checks together ---------------------------------------------------------------
-
-
-def _each_device_facts(checks: Sequence[Check]) -> Iterator[Fact]:
-    """Yield the test "each-device" if the convolution was run on every GPU."""
-    runs = [check for check in checks if check.name == "cudnn convolution"]
-    devices = [
-        check for check in checks if check.name == "device" and check.subject.startswith("GPU")
-    ]
-    if runs and len(runs) == len(devices):
-        passed = sum(check.status == "pass" for check in runs)
-        status = "pass" if passed == len(runs) else "fail"
-        text = f"the convolution was correct on {passed} of {len(runs)} GPUs"
-        yield fact("test", "each-device", status, "host: check cudnn convolution", text)
 
 
 def _owner_facts(checks: Sequence[Check]) -> Iterator[Fact]:
@@ -160,8 +153,12 @@ def test_facts(results: Sequence[Shown]) -> tuple[Fact, ...]:
         facts.append(fact("test", test, worst.status, f"host: test {test}", text))
     fresh = [result.status for result in results if result.test == "fresh-process"]
     if fresh:
-        passed = fresh.count("pass")
-        status = "pass" if passed == len(fresh) else "fail"
-        text = f"{passed} of {len(fresh)} GPUs computed correctly in a fresh process"
-        facts.append(fact("test", "each-device", status, "host: test each-device", text))
+        text = f"{fresh.count('pass')} of {len(fresh)} GPUs computed correctly in a fresh process"
+        facts.append(_each_device(fresh, "host: test each-device", text))
     return tuple(facts)
+
+
+def _each_device(results: Sequence[str], where: str, text: str) -> Fact:
+    """Return the test "each-device", which passes if the results of all GPUs are passes."""
+    status = "pass" if set(results) == {"pass"} else "fail"
+    return fact("test", "each-device", status, where, text)

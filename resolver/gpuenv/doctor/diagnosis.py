@@ -418,7 +418,7 @@ def _remedy_for_environment(
         if all(map(is_doubt, conda_parts.installed_reasons((), records, host, stages.data))):
             return None
         return Remedy(asked=(), command=("gpuenv", "solve", "--repair", prefix_of(target), *flags))
-    versions, failing = installed.versions, None
+    versions, failing = installed.versions, {}
     if not causes()[cause].reinstall:
         builds = known_builds(versions.items(), host.platform, stages.data)
         failing = {

@@ -75,7 +75,7 @@ def find_remedy(
     *,
     data: CompatibilityData,
     solve: Solve,
-    failing: Failing | None = None,
+    failing: Failing,
 ) -> Remedy | None:
     """Solve for the installed frameworks: first for the same versions, then for any version.
 
@@ -83,7 +83,7 @@ def find_remedy(
         distributions: (name, version) of what is installed. The version may be shortened, or "".
         target: the folder or the interpreter of the environment; None names none.
         flags: the flags that describe the host; the command repeats them.
-        failing: the builds that fail, if the same releases do not help in a new environment.
+        failing: the builds that fail; none if the same releases help in a new environment.
 
     Returns:
         The first solution with known builds, or what makes one possible. None if no framework is
@@ -113,7 +113,7 @@ def find_remedy(
             continue  # without a network nothing tells
         if any(reason.code == "build-unknown" for reason in plan.warnings):
             continue  # it may not run
-        if failing is not None and _is_circle(plan, failing, companions, installed):
+        if _is_circle(plan, failing, companions, installed):
             same = " and ".join(f"{choice.framework} {choice.version}" for choice in plan.choices)
             failure = Remedy(asked=asked, failure=f"it gives the same build, {same}", same=True)
             continue
@@ -125,7 +125,7 @@ def find_remedy(
         )
         if asked == same_versions:
             return remedy
-        builds = _suitable_builds(frameworks, host, data, failing or {})
+        builds = _suitable_builds(frameworks, host, data, failing)
         if not builds:
             return remedy
         command = _command(same_versions, companions, target, flags)
@@ -236,7 +236,7 @@ def remedy_for_log(
     frameworks = _frameworks(log)
     if host is None or not host.gpus or not frameworks:
         return None
-    failing = None
+    failing = {}
     if not causes()[cause].reinstall:
         built = {fact.subject: fact.value for fact in log.of_kind("cuda-built")}
         failing = {name: (version, built.get(name, "")) for name, version in frameworks.items()}

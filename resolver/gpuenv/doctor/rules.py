@@ -107,9 +107,9 @@ def modules_of_kernels(case: Case) -> Iterator[Finding]:
     """Find a kernel for which the driver's module is not installed, by dkms's list."""
     built = case.about("kernel-built", "nvidia")
     for running in case.of_kind("kernel-running") if built else ():
-        names = [fact.value for fact in built]
+        kernel = running.value
         if not any(
-            running.value.startswith(name) or name.startswith(running.value) for name in names
+            kernel.startswith(fact.value) or fact.value.startswith(kernel) for fact in built
         ):
             yield likely("driver_not_loaded", running, *built)
 
@@ -156,10 +156,8 @@ def compiler_of_build(case: Case) -> Iterator[Finding]:
     """Compare nvcc's version with the CUDA version of torch's build, if a build failed."""
     compiler, build = case.first("toolkit", subject="nvcc"), first_of(_builds(case))
     failed = [*case.stated("install_resolution_failure"), *case.symptoms("build-failed")]
-    if compiler and build and failed:
-        versions = compiler.version, build.version
-        if versions[0][:1] != versions[1][:1]:
-            yield likely("cuda_major_mismatch", failed[0], compiler, build)
+    if compiler and build and failed and compiler.major != build.major:
+        yield likely("cuda_major_mismatch", failed[0], compiler, build)
 
 
 # ---- code for the GPU ---------------------------------------------------------------------------
