@@ -17,12 +17,9 @@ Observed in logs of 9.14 and 9.19 on an H200 (tests/data/cudnn_handles).
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections.abc import Iterator
 
 from ..model import Value
 from .model import Fact
-from .stream import find_all
 
 _MAX_REST = 1 << 16  # bytes of an unfinished block that are kept
 _MAX_KNOWN = 1024  # processes, and handles, that are followed
@@ -30,13 +27,6 @@ _MAX_THREADS = 64  # threads that are followed for each handle
 # Handles of a process that created its first one before the log begins: an unknown number.
 _UNKNOWN_COUNT = 1 << 30
 _NULL_HANDLE = b" handle: type=cudnnHandle_t; val=NULL"
-# Few blocks hold one of these. The others say nothing about handles.
-_MARKS = (
-    b"; Handle=0x",
-    b"function cudnnCreate()",
-    b"function cudnnDestroy()",
-    _NULL_HANDLE,
-)
 _HEAD = re.compile(rb"function (\w{1,80})\(\) called:")
 _FOOT = re.compile(
     rb"Process=(\d{1,20}); Thread=(\d{1,20}); GPU=\w{1,20}; Handle=(\w{1,20}); "
@@ -45,15 +35,15 @@ _FOOT = re.compile(
 
 
 class _Call(Value):
-    """A call of cuDNN: function, caller, handle, the text of its block, and the text to show."""
+    """A call of cuDNN: the text of its block, what the block says, and the line of the caller."""
 
-    name: bytes
+    name: str  # of the function
+    caller: str
     process: bytes
     thread: bytes
     handle: bytes
     block: bytes
     line: int
-    shown: str
 
 
 class HandleTracker:
@@ -78,21 +68,33 @@ class HandleTracker:
         if not self._rest and b"() called:" not in block:
             return
         text = self._rest + block
-        heads = [head.start() for head in _HEAD.finditer(text)]
+        heads = list(_HEAD.finditer(text))
+        starts = [head.start() for head in heads]
         number, counted = line - self._rest.count(b"\n"), 0
-        for begin, end in _relevant_blocks(text, heads):
-            foot = _FOOT.search(text, begin, end)
-            if foot is not None:
-                number += text.count(b"\n", counted, foot.end())
-                counted = foot.end()
-                self._note(_parse_call(text[begin : foot.end()], foot, number))
-        rest = text[heads[-1] :] if heads else b""
+        for head, end in zip(heads, [*starts[1:], len(text)], strict=False):
+            foot = _FOOT.search(text, head.end(), end)
+            if foot is None:
+                continue
+            number += text.count(b"\n", counted, foot.end())
+            counted = foot.end()
+            process, thread, handle = foot.groups()
+            call = _Call(
+                name=head[1].decode(),
+                caller=foot[0].decode("ascii", "replace"),
+                process=process,
+                thread=thread,
+                handle=handle,
+                block=text[head.start() : foot.end()],
+                line=number,
+            )
+            self._note(call)
+        rest = text[starts[-1] :] if heads else b""
         is_finished = len(rest) > _MAX_REST or _FOOT.search(rest) is not None
         self._rest = b"" if is_finished else rest
 
     def _note(self, call: _Call) -> None:
         self._count(call)
-        may_have_handle = call.name != b"cudnnDestroy" and call.process not in self._failed
+        may_have_handle = call.name != "cudnnDestroy" and call.process not in self._failed
         if may_have_handle and _NULL_HANDLE in call.block:
             self._keep("null", call)
         if call.handle == b"NULL" or not self._is_followed(call):
@@ -119,9 +121,9 @@ class HandleTracker:
         cudnnCreate is logged twice: with the handle's address, then with its GPU.
         """
         process = call.process
-        if call.name == b"cudnnDestroy" and process in self._alive:
+        if call.name == "cudnnDestroy" and process in self._alive:
             self._alive[process] -= 1
-        elif call.name == b"cudnnCreate":
+        elif call.name == "cudnnCreate":
             if process not in self._alive and len(self._alive) >= _MAX_KNOWN:
                 return
             if b"Error: CUDNN_STATUS_" in call.block:
@@ -133,7 +135,7 @@ class HandleTracker:
         """Whether another thread used the handle between a thread's call and the inner call."""
         in_call = self._in_call.setdefault((call.process, call.handle), {})
         raced = False
-        if call.name.endswith(b"Internal"):
+        if call.name.endswith("Internal"):
             raced = in_call.pop(call.thread, False)
         elif call.thread in in_call or len(in_call) < _MAX_THREADS:
             in_call[call.thread] = False
@@ -143,39 +145,6 @@ class HandleTracker:
         return raced
 
     def _keep(self, kind: str, call: _Call) -> None:
-        name = call.name.decode("ascii", "replace")
-        where = f"log line {call.line}"
-        fact = Fact(kind="handle", subject=kind, value=name, where=where, text=call.shown)
+        where, text = f"log line {call.line}", f"{call.name}(): {call.caller}"
+        fact = Fact(kind="handle", subject=kind, value=call.name, where=where, text=text)
         self.facts.setdefault(kind, fact)
-
-
-def _relevant_blocks(text: bytes, heads: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield the range of each block that says something about handles, in order.
-
-    Args:
-        heads: where the blocks begin.
-    """
-    ends = [*heads[1:], len(text)]
-    numbers = set()
-    for mark in _MARKS:
-        for place in find_all(text, mark, step=len(mark)):
-            numbers.add(bisect_right(heads, place) - 1)
-    numbers.discard(-1)  # before the first block
-    for number in sorted(numbers):
-        yield heads[number], ends[number]
-
-
-def _parse_call(block: bytes, foot: re.Match[bytes], line: int) -> _Call:
-    head = _HEAD.match(block)
-    name = head[1] if head else b""
-    caller = foot[0].decode("ascii", "replace")
-    process, thread, handle = foot.groups()
-    return _Call(
-        name=name,
-        process=process,
-        thread=thread,
-        handle=handle,
-        block=block,
-        line=line,
-        shown=f"{name.decode('ascii', 'replace')}(): {caller}",
-    )

@@ -171,12 +171,12 @@ def _without_color(raw: bytes) -> bytes:
     return raw
 
 
-def find_all(text: bytes, part: bytes, step: int = 1) -> Iterator[int]:
-    """Yield where a part occurs in a text; each search starts `step` bytes after the last match."""
+def find_all(text: bytes, part: bytes) -> Iterator[int]:
+    """Yield where a part occurs in a text, also where it overlaps itself."""
     place = text.find(part)
     while place >= 0:
         yield place
-        place = text.find(part, place + step)
+        place = text.find(part, place + 1)
 
 
 # ---- compressed logs ----------------------------------------------------------------------------
