@@ -32,7 +32,7 @@ _PRINTED = re.compile(
     rb"\S {2,}\S|[\[\]{}<>=|]|\w\(|\w\.\w|0x|[\w)]: |^\s*\w+$"
 )
 _IDLE = 400  # readings of long lines without a new fact, after which a message is not read there
-_MAX_KEYS = 1 << 16  # lines that are remembered, by their hashes
+_MAX_KEYS = 1 << 16  # windows that are remembered, by their hashes
 _DIGITS = b"0123456789"
 
 # Progress bars end their lines with carriage returns.
@@ -123,14 +123,11 @@ class LogReader:
         self.line = 1
         self._find, self._numbers = _search()
         self._messages = messages()
-        self._idle: Counter[int] = (
-            Counter()
-        )  # by message: readings of long lines since its last fact
+        # By message: readings of long lines since its last fact.
+        self._idle: Counter[int] = Counter()
         self._done: set[int] = set()  # numbers of messages that are read once
-        self._reads: Counter[int] = (
-            Counter()
-        )  # by the hash of a window without digits, and its needles
-        self._finished: set[int] = set()  # hashes of lines without digits that need no more reading
+        # By the hash of a window without digits, and its needles.
+        self._reads: Counter[int] = Counter()
 
     def read(self, block: bytes, following: bytes, begin: int, end: int) -> None:
         """Read a block.
@@ -141,71 +138,57 @@ class LogReader:
         """
         text = block.translate(_LINE_ENDS) if b"\r" in block else block
         self._block, self._lines, self._following = block, text.split(b"\n"), following
-        is_whole = not begin and end == len(block)
-        if len(self.facts) >= MAX_FACTS:
-            pass
-        elif not is_whole or len(self._lines) == 1:
-            self._read_line(0, [place for place in self._find(text) if begin <= place[1] < end])
-        else:
-            self._read_lines()
+        if len(self.facts) < MAX_FACTS:
+            starts = [0, *accumulate(len(line) + 1 for line in self._lines)]
+            found = (place for place in self._find(text) if begin <= place[1] < end)
+            for number, places in groupby(found, lambda place: bisect_right(starts, place[1]) - 1):
+                self._read_line(number, starts[number], places)
         self.line += block.count(b"\n")
 
-    def _read_lines(self) -> None:
-        """Read the lines that do not only repeat lines which were read often enough."""
-        if len(self._finished) > _MAX_KEYS:
-            self._finished.clear()
-        shapes = [hash(line.translate(None, _DIGITS)) for line in self._lines]
-        fresh = [number for number, shape in enumerate(shapes) if shape not in self._finished]
-        text = b"\n".join([self._lines[number] for number in fresh])
-        starts = [0, *accumulate(len(self._lines[number]) + 1 for number in fresh)]
-        self._finished.update([shapes[number] for number in fresh])
-        places = groupby(self._find(text), key=lambda found: bisect_right(starts, found[1]) - 1)
-        for place, found in places:
-            start, number = starts[place], fresh[place]
-            needles = [(needle, begin - start, end - start) for needle, begin, end in found]
-            if self._read_line(number, needles):
-                self._finished.discard(shapes[number])  # it is finished only after some readings
-
-    def _read_line(self, number: int, needles: list[tuple[int, int, int]]) -> bool:
+    def _read_line(self, number: int, at: int, places: Iterable[tuple[int, int, int]]) -> None:
         """Read a line, or the windows around the needles of a long line.
 
-        Returns:
-            Whether a line that differs only in digits has to be read, too.
+        Args:
+            at: where the line begins in its block.
+            places: the needles in the line.
         """
-        line, again, start, stop = self._lines[number], False, 0, 0
+        line, start, stop = self._lines[number], 0, 0
         if len(line) <= LONG_LINE:
-            return self._read_window(number, 0, len(line), [needle for needle, _, _ in needles])
-        inside: list[int] = []
-        for needle, begin, end in needles:
-            if end > stop:
-                again |= bool(inside) and self._read_window(number, start, stop, inside)
-                start, stop, inside = max(begin - BEFORE, 0), begin + AFTER, []
-            inside.append(needle)
-        return self._read_window(number, start, stop, inside) or again
+            self._read_window(number, 0, len(line), [needle for needle, _, _ in places])
+            return
+        needles: list[int] = []
+        for needle, begin, end in places:
+            if end - at > stop:
+                if needles:
+                    self._read_window(number, start, stop, needles)
+                start, stop, needles = max(begin - at - BEFORE, 0), begin - at + AFTER, []
+            needles.append(needle)
+        self._read_window(number, start, stop, needles)
 
-    def _read_window(self, line: int, start: int, stop: int, needles: list[int]) -> bool:
+    def _read_window(self, line: int, start: int, stop: int, needles: list[int]) -> None:
+        """Read a window, unless those that differ only in digits were read often enough."""
         window = self._lines[line][start:stop]
         is_part = len(self._lines[line]) > LONG_LINE
         key = hash((window.translate(None, _DIGITS), *needles))
         if len(self._reads) > _MAX_KEYS:
             self._reads.clear()
         self._reads[key] += 1
-        again, is_often = self._reads[key] < REPEATS, self._reads[key] > REPEATS
-        readable = _readable(window)
+        is_often = self._reads[key] > REPEATS
         for number in sorted({number for needle in needles for number in self._numbers[needle]}):
             message = self._messages[number]
-            again = again or message.numbers
             if (is_often and not message.numbers) or number in self._done:
                 continue
             if is_part and self._idle[number] > _IDLE:
                 continue
             before = len(self.facts)
-            text = self._with_lines(message, line, start, stop) if message.lines else readable
+            if message.lines:
+                text = self._with_lines(message, line, start, stop)
+            else:
+                text = _readable(window)
             if self._match(message, text, line) and message.once:
                 self._done.add(number)
             if is_part:
                 self._idle[number] = 0 if len(self.facts) > before else self._idle[number] + 1
-        return again
 
     def _with_lines(self, message: Message, line: int, start: int, stop: int) -> str:
         """Return a window together with the following lines of a message."""
