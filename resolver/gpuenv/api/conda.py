@@ -56,9 +56,9 @@ def solve(
     host: Host,
     options: IndexOptions,
     *,
-    prefix: str | None = None,
-    keep: bool = False,
-    changes: bool = True,
+    prefix: str | None,
+    keep: bool,
+    changes: bool,
 ) -> Plan:
     """Solve a request for conda packages, and for wheels beside them; see `environments.solve`."""
     into = None
@@ -391,7 +391,7 @@ def _leaving_wheels(
     return conda_prefix.left_over(target, wheel_lock, provided, exact=exact)
 
 
-def rollback(target: str, *, progress: Progress | None = None) -> None:
+def rollback(target: str, *, progress: Progress | None) -> None:
     """Return to the packages before the last sync. Only packages that it changed change back."""
     conda_installer.check(target)
     now = conda_history.read_state(target)

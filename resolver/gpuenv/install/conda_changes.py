@@ -29,7 +29,7 @@ def plan_changes(
     exact: bool,
     requested: Sequence[str],
     carriers: Carriers,
-    leaving: Collection[str] = (),
+    leaving: Collection[str],
 ) -> EnvironmentChanges:
     """Return what the installation of a lock changes in a prefix. Nothing is written.
 

@@ -83,7 +83,7 @@ def _read_lines(target: str) -> list[str]:
         return []
 
 
-def record(target: str, specs: Sequence[str], withdrawn: Collection[str] = ()) -> None:
+def record(target: str, specs: Sequence[str], withdrawn: Collection[str]) -> None:
     """Add a revision with the added and removed packages, and with the requested specs.
 
     Specs of packages that are not installed, or that `withdrawn` names, are removed. Nothing is

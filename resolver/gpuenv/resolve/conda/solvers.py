@@ -292,7 +292,7 @@ class CondaSolver(Solver):
         channels: Sequence[str],
         subdirs: Sequence[str],
         *,
-        cache: str = "fetch",
+        cache: str,
     ) -> None:
         """Arguments as `open_solver`. The backend is conda's setting `solver`."""
         super().__init__(channels)
