@@ -273,8 +273,12 @@ def with_hashes(lock: Lock) -> Lock:
     with solvers.open_solver(indexes, subdirs) as solver:
         names = sorted({wheel.name for wheel in missing})
         records = {record["url"]: record for record in solver.records(names)}
-    digests = {}
-    for wheel in missing:
+    pins = []
+    for pin in lock.pins:
+        wheel = pin.wheel
+        if wheel.sha256 is not None:
+            pins.append(pin)
+            continue
         record = records.get(wheel.url) or {}
         digest, locked, have = record.get("sha256"), wheel.metadata.get("md5"), record.get("md5")
         if digest is None:
@@ -283,15 +287,8 @@ def with_hashes(lock: Lock) -> Lock:
         if None not in (locked, have) and locked != have:
             message = f"{wheel.filename}: md5 {locked} in the lock, {have} in the channel"
             raise TamperedError(message)
-        digests[wheel.url] = digest
-    return lock.replace(
-        pins=tuple(
-            pin.replace(
-                wheel=pin.wheel.replace(sha256=digests.get(pin.wheel.url, pin.wheel.sha256))
-            )
-            for pin in lock.pins
-        )
-    )
+        pins.append(pin.replace(wheel=wheel.replace(sha256=digest)))
+    return lock.replace(pins=tuple(pins))
 
 
 # ---- install -------------------------------------------------------------------------------------
