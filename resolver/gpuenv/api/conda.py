@@ -25,11 +25,9 @@ from ..install.wheels import Approve, Progress, Prove
 from ..lock import conda_formats
 from ..model import (
     CondaOptions,
-    EnvironmentChanges,
     Host,
     IndexOptions,
     Lock,
-    Pin,
     Plan,
     Request,
 )
@@ -75,7 +73,8 @@ def solve(
                 error.hint = f"it must fit the packages in {into.path}; a new --target has none"
             raise
     if prefix is not None:
-        leaving = _leaving_wheels(plan.pins, None, prefix, exact=not keep)
+        carriers = compatibility_data().conda
+        leaving = conda_prefix.left_over(prefix, plan.pins, None, carriers, exact=not keep)
         owned = conda_prefix.beside_wheels(prefix, plan, compatibility_data(), leaving)
         plan = plan.replace(warnings=(*plan.warnings, *owned))
     if request.conda is not None and request.conda.wheels:
@@ -137,14 +136,12 @@ def _existing_prefix(prefix: str, request: Request) -> solvers.ExistingPrefix:
     new = planning.requested_specs(
         request.frameworks, request.requirements, compatibility_data().conda
     )
-    replaced = {conda_versions.name_of(spec) for spec in new}
-    earlier = conda_history.requested_specs(prefix, installed)
+    earlier = conda_history.requested_specs(prefix, installed, new)
     packages, specs = [], []
     for name, record in installed.items():
         packages.append((name, str(record.get("version")), str(record.get("build"))))
-        specs.append(name if name in replaced else earlier.get(name, name))
-    portable = tuple(conda_versions.text_of(*conda_versions.split(text)) for text in specs)
-    return solvers.ExistingPrefix(path=prefix, packages=frozenset(packages), specs=portable)
+        specs.append(conda_versions.text_of(*conda_versions.split(earlier.get(name, name))))
+    return solvers.ExistingPrefix(path=prefix, packages=frozenset(packages), specs=tuple(specs))
 
 
 def repair(request: Request, host: Host, options: IndexOptions, *, prefix: str) -> Plan:
@@ -317,12 +314,13 @@ def sync(
         exact, installer, approve, prove, progress: as in `installing.sync`. What else it takes is
             for wheels only.
     """
-    leaving = _leaving_wheels(lock.pins, lock.wheels, target, exact=bool(exact))
+    exact, carriers = bool(exact), compatibility_data().conda
+    leaving = conda_prefix.left_over(target, lock.pins, lock.wheels, carriers, exact=exact)
     if beside is not None or leaving:
         installers.find_installer(installer)  # or an error
     before = None if conda_installer.check(target) else conda_history.read_state(target)
-    requested = _requested_specs(lock)
-    planned = changes(lock, target, exact=exact)
+    requested = planning.requested_specs(lock.frameworks, lock.requirements, carriers)
+    planned = conda_changes.plan_changes(lock, target, carriers, exact=exact)
     if before is not None and approve is not None:
         approve(planned)
     if leaving:
@@ -362,30 +360,6 @@ def sync(
     if prove is not None and not prove(python or target):
         raise NotVerifiedError(f"{target} was changed, and was not verified")
     return python
-
-
-def changes(lock: Lock, target: str, *, exact: bool | None) -> EnvironmentChanges:
-    """Return what `sync` would change in a target that was checked."""
-    return conda_changes.plan_changes(
-        lock,
-        target,
-        exact=bool(exact),
-        requested=_requested_specs(lock),
-        carriers=compatibility_data().conda,
-        leaving=_leaving_wheels(lock.pins, lock.wheels, target, exact=bool(exact)),
-    )
-
-
-def _requested_specs(lock: Lock) -> tuple[str, ...]:
-    return planning.requested_specs(lock.frameworks, lock.requirements, compatibility_data().conda)
-
-
-def _leaving_wheels(
-    pins: Sequence[Pin], wheel_lock: Lock | None, target: str, *, exact: bool
-) -> tuple[str, ...]:
-    """Return the names of an earlier lock's wheels that an installation removes from a prefix."""
-    provided = compatibility_data().conda.providers(wheels_beside.records_of(pins))
-    return conda_prefix.left_over(target, wheel_lock, provided, exact=exact)
 
 
 def rollback(target: str, *, progress: Progress | None) -> None:

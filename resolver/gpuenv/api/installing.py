@@ -11,7 +11,14 @@ from ..atomic_write import require_place
 from ..compat import evaluate
 from ..errors import HostMismatchError, InputError, Reason
 from ..install import conda as conda_installer
-from ..install import conda_history, conda_prefix, downloads, environment_files, installers
+from ..install import (
+    conda_changes,
+    conda_history,
+    conda_prefix,
+    downloads,
+    environment_files,
+    installers,
+)
 from ..install import transaction as transactions
 from ..install import wheels as wheel_installer
 from ..install.wheels import WAIT, Approve, Progress, Prove
@@ -240,7 +247,7 @@ def changes(
         return wheel_installer.changes(lock, target, exact=exact, tolerated=tolerated)
     lock = conda.with_hashes(lock)
     require_fit(lock, host)
-    return conda.changes(lock, target, exact=exact)
+    return conda_changes.plan_changes(lock, target, compatibility_data().conda, exact=bool(exact))
 
 
 def install(

@@ -12,10 +12,11 @@ from ..model import EnvironmentChanges, Lock, PackageChange, Wheel, first_texts
 from ..prefix import conda_packages
 from ..requirements import conda_versions
 from ..requirements.conda_settings import read_pins
+from ..resolve.conda import planning
 from ..resolve.conda.candidates import admits
 from ..resolve.conda.wheels_beside import records_of
-from .conda_history import requested_specs
-from .conda_prefix import distributions_in, requirements_of
+from . import conda_history
+from .conda_prefix import distributions_in, left_over, requirements_of
 
 # A prefix with one of these runs the user's conda: without it no environment can be repaired.
 _MANAGERS = {"conda", "mamba", "micromamba"}
@@ -25,21 +26,17 @@ _Builds = Mapping[str, tuple[str, str]]  # {name: (version and build, sha256)}
 def plan_changes(
     lock: Lock,
     target: str,
+    carriers: Carriers,
     *,
     exact: bool,
-    requested: Sequence[str],
-    carriers: Carriers,
-    leaving: Collection[str],
 ) -> EnvironmentChanges:
     """Return what the installation of a lock changes in a prefix. Nothing is written.
 
     Args:
         lock: The lock of the conda packages.
         target: The prefix.
-        exact: Whether packages that the lock does not name are removed.
-        requested: The specs of the lock: of these packages, earlier specs do not hold.
         carriers: Has the distributions whose packages have another name.
-        leaving: The wheels that gpuenv removes.
+        exact: Whether packages that the lock does not name are removed.
 
     Raises:
         InputError: The prefix cannot be read, or it holds conda and would lose packages.
@@ -59,6 +56,7 @@ def plan_changes(
     )
     new = {change.name: locked[change.name] for change in (*changes.add, *changes.change)}
     distributions = distributions_in(target)
+    leaving = left_over(target, lock.pins, lock.wheels, carriers, exact=exact)
     wheels = [row for row in distributions if not row.of_conda]
     staying = [row for row in wheels if row.name not in leaving]
     beside = {} if lock.wheels is None else {pin.wheel.name: pin.wheel for pin in lock.wheels.pins}
@@ -69,9 +67,8 @@ def plan_changes(
         *_wheel_reasons(staying, beside, installed, new, carriers),
     ]
     if not exact:
-        earlier = requested_specs(target, installed)
-        for spec in requested:
-            earlier.pop(conda_versions.name_of(spec), None)
+        requested = planning.requested_specs(lock.frameworks, lock.requirements, carriers)
+        earlier = conda_history.requested_specs(target, installed, requested)
         history = "the history of the environment"
         reasons += _violations("requested", [(history, spec) for spec in earlier.values()], new)
         reasons += _python_reasons(staying, installed, new)

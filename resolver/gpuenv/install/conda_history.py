@@ -16,7 +16,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -43,10 +43,13 @@ _KEYS = (
 )
 
 
-def requested_specs(target: str, installed: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+def requested_specs(
+    target: str, installed: Mapping[str, Mapping[str, Any]], new: Iterable[str] = ()
+) -> dict[str, str]:
     """Return {package: spec} of what users asked for and is installed in a prefix.
 
     conda's history has it; the records of packages have it where another tool made the prefix.
+    What users ask for with `new` specs replaces what they asked for before.
     """
     specs: dict[str, str] = {}
     for name, record in installed.items():
@@ -56,7 +59,8 @@ def requested_specs(target: str, installed: Mapping[str, Mapping[str, Any]]) -> 
                 specs[name] = spec
     for line in _read_lines(target):
         _apply_specs(line, specs)
-    return {name: spec for name, spec in specs.items() if name in installed}
+    kept = installed.keys() - set(map(conda_versions.name_of, new))
+    return {name: spec for name, spec in specs.items() if name in kept}
 
 
 def _apply_specs(line: str, specs: dict[str, str]) -> None:

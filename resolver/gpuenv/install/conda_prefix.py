@@ -10,6 +10,7 @@ from typing import Any
 
 from ..atomic_write import write_whole
 from ..compat import conda_parts, evaluate
+from ..compat.conda_records import Carriers
 from ..compat.data import CompatibilityData
 from ..distributions import Distribution, read_distributions
 from ..errors import InputError, Reason
@@ -48,23 +49,25 @@ def requirements_of(distribution: Distribution) -> Iterator[Requirement]:
 
 def left_over(
     target: str,
+    pins: Sequence[Pin],
     wheel_lock: Lock | None,
-    packages: Collection[str] = (),
+    carriers: Carriers,
     *,
-    exact: bool = False,
+    exact: bool,
 ) -> tuple[str, ...]:
     """Return the wheels of earlier locks of gpuenv that an installation removes.
 
     Args:
         target: The prefix.
+        pins: The new conda packages.
         wheel_lock: The lock of the new wheels.
-        packages: The distributions that the conda packages of the new lock provide.
+        carriers: Has the distributions that the conda packages provide.
         exact: Whether wheels that the lock does not name are removed. The others stay unless
             conda packages replace them, or the same wheels are installed for another Python.
     """
     python, names = _remembered(target)
     locked = set() if wheel_lock is None else set(wheel_lock.versions)
-    removed = names.intersection(packages)
+    removed = names.intersection(carriers.providers(wheels_beside.records_of(pins)))
     if wheel_lock is not None and python != show_pair(wheel_lock.needs.python):
         removed |= names & locked
     if exact:
