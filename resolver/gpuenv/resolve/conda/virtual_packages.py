@@ -27,21 +27,23 @@ def overridden(host: Host, env: Mapping[str, str]) -> Host:
     """
     cuda, arch, glibc = (_value(env, name) for name in ("CUDA", "CUDA_ARCH", "GLIBC"))
     # What kept GPUs from being detected (`problems`) does not count where they are described.
-    changes: dict[str, object]
-    if cuda == "":
-        changes = {"gpus": (), "driver": None, "driver_cuda": None, "problems": ()}
-        host = _fact(host, "driver_cuda", "CUDA", **changes)
-    elif cuda is not None:
+    if cuda is not None:
         gpus = host.gpus or (Gpu(name=f"a GPU of {_VARIABLE}CUDA", compute_capability=None),)
-        changes = {"gpus": gpus, "driver": None, "driver_cuda": _pair("CUDA", cuda)}
-        host = _fact(host, "driver_cuda", "CUDA", problems=(), **changes)
+        host = _fact(
+            host,
+            "driver_cuda",
+            "CUDA",
+            gpus=gpus if cuda else (),
+            driver=None,
+            driver_cuda=_pair("CUDA", cuda),
+            problems=(),
+        )
     if arch is not None and cuda != "":
-        capability = _pair("CUDA_ARCH", arch) if arch else None
+        capability = _pair("CUDA_ARCH", arch)
         gpu = Gpu(name=f"a GPU of {_VARIABLE}CUDA_ARCH", compute_capability=capability)
         host = _fact(host, "gpus", "CUDA_ARCH", gpus=(gpu,), problems=())
     if glibc is not None:
-        version = _pair("GLIBC", glibc) if glibc else None
-        host = _fact(host, "glibc", "GLIBC", glibc=version)
+        host = _fact(host, "glibc", "GLIBC", glibc=_pair("GLIBC", glibc))
     for name in ("archspec", "linux", "win"):
         value = _value(env, name.upper())
         if value is not None:
@@ -66,10 +68,10 @@ def _value(env: Mapping[str, str], name: str) -> str | None:
     return None if value is None else value.strip()
 
 
-def _pair(name: str, text: str) -> tuple[int, int]:
-    """Return the first two numbers of a version; "12" is 12.0."""
+def _pair(name: str, text: str) -> tuple[int, int] | None:
+    """Return the first two numbers of a version; "12" is 12.0, and "" is None."""
     pair = major_minor(f"{text}.0")
-    if pair is None:
+    if text and pair is None:
         raise InputError(f"{_VARIABLE}{name}={text}: is not a version such as 12.8")
     return pair
 
