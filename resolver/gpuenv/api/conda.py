@@ -59,17 +59,17 @@ def solve(
     changes: bool,
 ) -> Plan:
     """Solve a request for conda packages, and for wheels beside them; see `environments.solve`."""
-    into = None
+    into = solvers.ExistingPrefix()
     if keep and prefix is not None and is_conda(prefix):
         into = _existing_prefix(prefix, request)
     with _open_solver(request, host, options) as solver:
-        solver.into, limits = into, _limits(request, "" if into is None else into.path)
+        solver.into, limits = into, _limits(request, into.path)
         try:
             plan = planning.plan(
                 request, host, compatibility_data(), solver, limits=limits, changes=changes
             )
         except NoSolutionError as error:
-            if into is not None:
+            if into.path:
                 error.hint = f"it must fit the packages in {into.path}; a new --target has none"
             raise
     if prefix is not None:

@@ -44,15 +44,15 @@ class RefusedError(Exception):
 
 
 class ExistingPrefix(Value):
-    """An environment that a closure is added to.
+    """An environment that a closure is added to; without a path, a new one.
 
     `packages` are (name, version, build). `specs` name every package, with what users asked for.
     `fixed` are the specs of packages that must not change.
     """
 
-    path: str
-    packages: frozenset[tuple[str, str, str]]
-    specs: tuple[str, ...]
+    path: str = ""
+    packages: frozenset[tuple[str, str, str]] = frozenset()
+    specs: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
 
     def staying(self, specs: Sequence[str]) -> list[str]:
@@ -74,16 +74,16 @@ class ExistingPrefix(Value):
         The records are the whole environment afterwards.
         """
         by_name = {record["name"]: record for record in records}
-        pending = list(specs)
+        pending = list(map(conda_versions.name_of, specs))
         for name, record in by_name.items():
             if (name, record["version"], record["build"]) not in self.packages:
                 pending.append(name)
         reached: set[str] = set()
         while pending:
-            name = conda_versions.name_of(pending.pop())
+            name = pending.pop()
             if name in by_name and name not in reached:
                 reached.add(name)
-                pending += by_name[name].get("depends") or ()
+                pending += map(conda_versions.name_of, by_name[name].get("depends") or ())
         return [record for record in records if record["name"] in reached]
 
 
@@ -100,7 +100,7 @@ class Solver(ABC):
 
     def __init__(self, channels: Sequence[str]) -> None:
         self.channels: Sequence[str] = [*channels]
-        self.into: ExistingPrefix | None = None
+        self.into = ExistingPrefix()
 
     @abstractmethod
     def records(self, names: Sequence[str]) -> Sequence[Record]:
@@ -231,13 +231,13 @@ class RattlerSolver(Solver):
         into = self.into
         request = {
             "do": "solve",
-            "specs": [*specs, *(() if into is None else (*into.specs, *into.fixed))],
+            "specs": [*specs, *into.specs, *into.fixed],
             "constraints": [*constraints, *limits],
             "virtual": [*virtual],
-            "installed": "" if into is None else into.path,
+            "installed": into.path,
         }
         records: Sequence[Record] = self._request(request)["records"]
-        return records if into is None else into.added(records, specs)
+        return into.added(records, specs)
 
     def install(
         self,
@@ -340,13 +340,12 @@ class CondaSolver(Solver):
                 raise translated(error, self.name) from None
         self._require_limits(records, limits)
         real = [record for record in records if not record.name.startswith("__")]
-        plain = [_plain_record(record) for record in real]
-        return plain if self.into is None else self.into.added(plain, specs)
+        return self.into.added([_plain_record(record) for record in real], specs)
 
     def _final_state(self, specs: Sequence[str]) -> Sequence[Any]:
         """Return conda's records of the environment, those of virtual packages among them."""
         into = self.into
-        if into is None:
+        if not into.path:
             import tempfile  # slow: it loads shutil and random
 
             with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder:
@@ -366,7 +365,7 @@ class CondaSolver(Solver):
     def _require_limits(self, records: Sequence[Any], limits: Sequence[str]) -> None:
         """Raise RefusedError if conda chose what a limit or an earlier request does not permit."""
         by_name = {record.name: record for record in records}
-        for spec in (*limits, *(() if self.into is None else self.into.specs)):
+        for spec in (*limits, *self.into.specs):
             record = by_name.get(conda_versions.name_of(spec))
             if record is None:
                 continue
