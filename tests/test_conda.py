@@ -174,7 +174,7 @@ class Careless:
     name = "careless"
 
     def __init__(self, inner):
-        self.inner, self.channels = inner, inner.channels
+        self.inner, self.channels, self.into = inner, inner.channels, inner.into
 
     def records(self, names):
         return [one for one in self.inner.records(names) if one["name"] != "cuda-version"]

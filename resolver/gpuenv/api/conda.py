@@ -64,14 +64,9 @@ def solve(
         into = _existing_prefix(prefix, request)
     with _open_solver(request, host, options) as solver:
         solver.into, limits = into, _limits(request, into.path)
-        try:
-            plan = planning.plan(
-                request, host, compatibility_data(), solver, limits=limits, changes=changes
-            )
-        except NoSolutionError as error:
-            if into.path:
-                error.hint = f"it must fit the packages in {into.path}; a new --target has none"
-            raise
+        plan = planning.plan(
+            request, host, compatibility_data(), solver, limits=limits, changes=changes
+        )
     if prefix is not None:
         carriers = compatibility_data().conda
         leaving = conda_prefix.left_over(prefix, plan.pins, None, carriers, exact=not keep)
@@ -171,7 +166,6 @@ def repair(request: Request, host: Host, options: IndexOptions, *, prefix: str) 
             try:
                 plan = planning.plan(changed, host, data, solver, limits=limits, changes=False)
             except NoSolutionError as error:
-                error.hint = f"it must fit the packages in {prefix}; a new --target has none"
                 refusal = error
                 continue
             # The user asked for nothing new: the history of the environment stays.

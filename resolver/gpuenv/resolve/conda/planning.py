@@ -194,10 +194,14 @@ def plan(
     try:
         return plan_for(host)
     except NoSolutionError as error:
-        if not changes:
-            raise
-        explanation = error.explanation.replace(changes=_helpful_drivers(host, matrix, plan_for))
-        raise NoSolutionError(explanation) from None
+        refusal = error
+        if changes:
+            helpful = _helpful_drivers(host, matrix, plan_for)
+            refusal = NoSolutionError(error.explanation.replace(changes=helpful))
+        if solver.into.path:
+            prefix = solver.into.path
+            refusal.hint = f"it must fit the packages in {prefix}; a new --target has none"
+        raise refusal from None
 
 
 def _helpful_drivers(
