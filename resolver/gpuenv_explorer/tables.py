@@ -167,16 +167,8 @@ class Tables:
         own_pins: Pins = [(name, variant.version) for name in sorted(own)]
         gpus = (*_USUAL, *self._data.capabilities())
         usual = next((gpu for gpu in gpus if not self._refusal(own_pins, gpu, drivers)), gpus[0])
-        plans: list[Plan] = []
-        pythons, refusal = [], None
-        for place, python in enumerate(PYTHONS):
-            host = drivers.host(usual, drivers.best(usual), python)
-            answer = _solve(request, host)
-            if isinstance(answer, Plan):
-                pythons.append(place)
-                plans = plans or [answer]
-            elif answer is not None and answer.code not in _ABOUT_FILES:
-                refusal = self._reason(answer, label, host)
+        solved, refusal = self._on_pythons(request, label, usual, drivers)
+        pythons, plans = list(solved), list(solved.values())[:1]
         if plans:
             pins = self._pins(plans[0], own)
             own_pins = [pin for pin in pins if pin[0] in own]
@@ -202,6 +194,20 @@ class Tables:
             "glibc": show_pair(glibc) if glibc else None,
             "plans": list(dict.fromkeys(columns)),
         }
+
+    def _on_pythons(
+        self, request: Request, label: str, gpu: Capability, drivers: _Drivers
+    ) -> tuple[dict[int, Plan], int | None]:
+        """Return {place of a Python in PYTHONS: the plan for it}, and the last refusal."""
+        plans, refusal = {}, None
+        for place, python in enumerate(PYTHONS):
+            host = drivers.host(gpu, drivers.best(gpu), python)
+            answer = _solve(request, host)
+            if isinstance(answer, Plan):
+                plans[place] = answer
+            elif answer is not None and answer.code not in _ABOUT_FILES:
+                refusal = self._reason(answer, label, host)
+        return plans, refusal
 
     def _pins(self, plan: Plan, own: Collection[str]) -> Pins:
         """Return the pins of a plan that are judged: those of a framework, and the libraries."""
