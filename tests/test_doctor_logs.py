@@ -90,9 +90,10 @@ def test_a_log_of_windows_is_read(encoding):
 
 
 def test_a_fault_between_repeated_lines_is_found():
-    """What a log says a million times does not hide what it says once."""
+    """What a log says a million times, or a very long line, does not hide what it says once."""
     again = [f"cuDNN error: CUDNN_STATUS_INTERNAL_ERROR in call {n}" for n in range(5000)]
-    again.insert(4000, "NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off the bus.")
+    fault = "NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off the bus."
+    again[4000:4000] = ["step " * BLOCK, fault]
     assert diagnose(read_log(["\n".join(again)]), ()).verdicts[0].cause == "gpu_hardware_fault"
 
 
