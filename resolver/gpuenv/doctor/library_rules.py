@@ -39,7 +39,6 @@ _SYMBOL_OF_CUDA = re.compile(
 _SYMBOL_OF_DRIVER = re.compile(r"cu[A-Z]")  # those of libraries have no capital there: cublasCreate
 # Programs whose wheels bring no CUDA, or only with an extra.
 _WITHOUT_OWN_CUDA = ("tensorflow", "onnxruntime", "ctranslate2")
-_CUDNN_FAILED = ("cudnn-start", "cudnn-call")
 # What the main library of cuDNN, which is there, prints of another library of cuDNN.
 _OF_MAIN_LIBRARY = re.compile(r"ould not load library (?:lib)?cudnn_")
 # A message of cuDNN: it does not find the driver's library by the name libcuda.so.
@@ -64,25 +63,25 @@ def _compare_cudnn(
     if not loaded_version or not built_version or loaded_version == built_version:
         return
     same_major = loaded_version[:1] == built_version[:1]
-    finding = proved
+    sure = proved
     if loaded.value in [fact.value for fact in builds]:
         # The build states the loaded version, too: two releases of the framework's packages.
-        same_major, finding = True, likely
+        same_major, sure = True, likely
     elif (package := _newer_package(case, loaded, built)) is not None:
         yield likely("lib_shadowing", loaded, package)
-        finding = likely
+        sure = likely
     elif loaded.subject == "torch" and loaded.from_log:
         # torch ships its own cuDNN, so another library mostly shadows it.
         yield likely("lib_shadowing", loaded, built)
-        finding = likely
+        sure = likely
     if same_major and loaded_version > built_version:
         # A later release of the same major version is compatible, if it is the environment's.
         if loaded.from_log:
             yield possible("lib_shadowing", loaded, built)
     elif same_major:
-        yield finding("cudnn_runtime_older_than_build", loaded, built)
+        yield sure("cudnn_runtime_older_than_build", loaded, built)
     else:
-        yield finding("cudnn_major_mismatch", loaded, built)
+        yield sure("cudnn_major_mismatch", loaded, built)
 
 
 def _newer_package(case: Case, loaded: Fact, built: Fact) -> Fact | None:
@@ -103,9 +102,9 @@ def cudnn_packages(case: Case) -> Iterator[Finding]:
     if not any(package.from_log for package in packages):
         return
     missing = [fact for fact in case.of_kind("library-missing") if "cudnn" in fact.subject]
-    failed = first_of(missing + case.about("status", "cudnn") + case.symptoms(*_CUDNN_FAILED))
-    finding = likely if failed else possible
-    yield finding("mixed_cuda_wheels", *packages, *([failed] if failed else []))
+    failures = missing + case.about("status", "cudnn") + case.symptoms("cudnn-start", "cudnn-call")
+    sure = likely if failures else possible
+    yield sure("mixed_cuda_wheels", *packages, first_of(failures))
 
 
 def missing_symbols(case: Case) -> Iterator[Finding]:
@@ -187,8 +186,8 @@ def _shadowing_file(case: Case, loaded: Fact) -> Iterator[Finding]:
         if loaded.value.startswith(own.value):
             continue
         if own.subject == "nvidia":
-            finding = proved if variables else likely
-            yield finding("lib_shadowing", loaded, own, *variables)
+            sure = proved if variables else likely
+            yield sure("lib_shadowing", loaded, own, *variables)
         elif variables and not loaded.value.startswith(f"{prefix}/lib"):
             yield likely("lib_shadowing", loaded, own, *variables)
 

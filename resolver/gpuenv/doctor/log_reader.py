@@ -139,7 +139,7 @@ class LogReader:
         text = block.translate(_LINE_ENDS) if b"\r" in block else block
         self._block, self._lines, self._following = block, text.split(b"\n"), following
         if len(self.facts) < MAX_FACTS:
-            starts = [0, *accumulate(len(line) + 1 for line in self._lines)]
+            starts = self._starts = [0, *accumulate(len(line) + 1 for line in self._lines)]
             found = (place for place in self._find(text) if begin <= place[1] < end)
             for number, places in groupby(found, lambda place: bisect_right(starts, place[1]) - 1):
                 self._read_line(number, starts[number], places)
@@ -223,7 +223,7 @@ class LogReader:
     def _note(self, kind: str, subject: str, value: str, line: int, shown: str) -> None:
         key = (kind, subject, value)
         if key not in self.facts and len(self.facts) < MAX_FACTS:
-            end = sum(map(len, self._lines[:line])) + line  # carriage returns end no line of a file
-            number = self.line + self._block.count(b"\n", 0, end)
+            # Carriage returns end no line of a file.
+            number = self.line + self._block.count(b"\n", 0, self._starts[line])
             where, text = f"log line {number}", shown.strip()
             self.facts[key] = Fact(kind=kind, subject=subject, value=value, where=where, text=text)
