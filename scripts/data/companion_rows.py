@@ -1,8 +1,8 @@
 """The rows of companions in tables.json: what a release needs of the packages beside it.
 
-scans/companions.jsonl has a line for each wheel that scan_companions.py read. companions.toml has
-what no reachable wheel shows, and which companions compare CUDA versions at import; its rows come
-first. A scanned release stands for the later patches of its line, up to the next one that was
+scans/companions.jsonl has a line for each wheel that scan_companions.py read, scans/names.jsonl for
+each that scan_names.py read. companions.toml has what no reachable wheel shows, and which companions
+compare CUDA versions at import; its rows come first. A scanned release stands for the later patches of its line, up to the next one that was
 scanned. A range that METADATA demands, too, is left out, because each release has its own.
 """
 
@@ -30,9 +30,9 @@ Line = Mapping[str, Any]
 Row = tuple[str, dict[str, Any], Sequence[str]]  # versions, Links, platforms of its CUDA and cuDNN
 
 
-def scanned_wheels(folder: Path) -> list[dict[str, Any]]:
-    """Return the lines of scans/companions.jsonl; none where only the TOML files are."""
-    path = folder / "scans" / "companions.jsonl"
+def scan_lines(folder: Path, name: str) -> list[dict[str, Any]]:
+    """Return the lines of a file in scans/; none where only the TOML files are."""
+    path = folder / "scans" / name
     return (
         [json.loads(line) for line in path.read_text("ascii").splitlines()] if path.exists() else []
     )
@@ -48,12 +48,19 @@ def companion_rows(document: Companions, folder: Path) -> dict[str, list[Row]]:
             fields["frameworks"] = list(row.frameworks.items())
         for name in row.distributions:
             rows.setdefault(name, []).append((row.versions, fields, row.platforms))
-    lines = scanned_wheels(folder)
+    lines = scan_lines(folder, "companions.jsonl")
     linker = Linker(lines, document.compares_cuda, folder)
-    for name, wheels in groupby(lines, key=lambda line: str(line["name"])):
-        released = sorted(wheels, key=lambda line: version_key(line["version"]))
-        rows.setdefault(name, []).extend(merged(released, list(map(linker.links, released))))
+    for wheels, links in ((lines, linker.links), (scan_lines(folder, "names.jsonl"), named_links)):
+        for name, group in groupby(wheels, key=lambda line: str(line["name"])):
+            released = sorted(group, key=lambda line: version_key(line["version"]))
+            rows.setdefault(name, []).extend(merged(released, list(map(links, released))))
     return dict(sorted(rows.items()))
+
+
+def named_links(line: Line) -> dict[str, Any]:
+    """Return the fields of Links, but for the source, of a line of names.jsonl."""
+    ranges = [[name, need["range"]] for name, need in line["needs"].items()]
+    return {"frameworks": ranges} if ranges else {}
 
 
 class Linker:

@@ -30,7 +30,7 @@ from typing import IO, Any
 from elftools.elf.elffile import ELFFile
 from packaging.version import Version
 
-from data.companion_rows import FRAMEWORKS, SCANNED_ON, after, line_of, scanned_wheels
+from data.companion_rows import FRAMEWORKS, SCANNED_ON, after, line_of, scan_lines
 from data.compile import DATA
 from data.index import UNREADABLE, DefaultIndex, say
 from data.scan_releases import best, interpreters_of
@@ -270,7 +270,7 @@ ARGUMENTS = {
 def main(options: Namespace) -> int:
     """Read the wheels, and write the lines. Return the exit status."""
     scanner, failed = Scanner(options.folder), 0
-    lines = {line["file"]: line for line in scanned_wheels(options.folder)}
+    lines = {line["file"]: line for line in scan_lines(options.folder, "companions.jsonl")}
     tables: dict[str, str] = {}
     for wheel in to_read(scanner, options.names, list(lines.values())):
         try:

@@ -348,13 +348,12 @@ def _helpful_edits(
             solved = _solved(alternatives, trials, edits)
             if not solved:
                 continue
-            if size == 1:  # the smallest change first
-                (place, specifier), *_ = edits.items()
+            for place, specifier in chosen:  # the smallest change first
                 asked = parse_requirement(texts[place]).specifier
                 for nearer in _nearer(asked) if specifier is not None else ():
-                    found = _solved(alternatives, trials, {place: nearer})
+                    found = _solved(alternatives, trials, {**edits, place: nearer})
                     if found:
-                        solved = found
+                        solved, edits[place] = found, nearer
                         break
             helpful.append(solved)
     return helpful

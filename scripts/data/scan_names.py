@@ -1,0 +1,325 @@
+"""Read which names packages import from the packages beside them, and which releases lack them.
+
+    python scripts/tools.py data scan-names [NAME | NAME==VERSION ...]
+
+Each wheel whose METADATA admits a release without such a name is a line of
+matrix_data/scans/names.jsonl, from which companion_rows.py makes rows. The newest patch of each
+minor release is read: of a name without a release those that are newer than its lines; without a
+name, of all names.
+
+What a module does at its top level happens whenever it is imported. So a name that is missing there
+makes the import fail, and proves that a release beside it does not fit. That all are there proves
+less. What is in a function, a `try` or an `if` may not happen, and is passed over; so is a module
+that no `import` at a top level reaches.
+
+Exit status: 0 done, 1 a wheel could not be read.
+"""
+
+from __future__ import annotations
+
+import ast
+import email.parser
+import json
+import re
+import sys
+import warnings
+from argparse import Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from packaging.version import Version
+
+from data.companion_rows import TARGET, after, line_of, scan_lines
+from data.compile import DATA
+from data.index import UNREADABLE, say
+from data.scan_companions import Scanner
+from gpuenv.atomic_write import write_whole
+from gpuenv.binaries.wheel import opened
+from gpuenv.model import Wheel
+from gpuenv.requirements.versions import contains, parse_requirement
+
+# The packages whose names are looked up, by the module that has them.
+BESIDE = {
+    "accelerate": "accelerate", "chex": "chex", "datasets": "datasets", "diffusers": "diffusers",
+    "flax": "flax", "huggingface_hub": "huggingface-hub", "jax": "jax", "keras": "keras",
+    "lightning": "lightning", "numpy": "numpy", "optax": "optax", "peft": "peft",
+    "pytorch_lightning": "pytorch-lightning", "scipy": "scipy",
+    "sentence_transformers": "sentence-transformers", "sklearn": "scikit-learn",
+    "tensorflow": "tensorflow", "tensorflow_probability": "tensorflow-probability",
+    "tf_keras": "tf-keras", "timm": "timm", "tokenizers": "tokenizers", "torch": "torch",
+    "torchmetrics": "torchmetrics", "torchvision": "torchvision", "transformers": "transformers",
+}  # fmt: skip
+OLDEST = {"torch": Version("1.13"), "numpy": Version("1.22"), "tensorflow": Version("2.11")}
+PYTHON_FILE = re.compile(r"(?P<module>[\w/]+?)(/__init__)?(\.pyi?|\.(cpython|abi3)[\w.-]*\.so|\.so)")
+METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
+# A module that fills itself when it is asked for a name, or that takes all names of another.
+IS_OPEN = re.compile(r"import \*|def __getattr__|LazyModule|lazy_loader|globals\(\)|sys\.modules\[")
+# torch's own names come from its extension; these files describe them.
+TORCH = ("torch", "torch._C", "torch._C._VariableFunctions", "torch.functional", "torch.types")
+
+Name = tuple[str, str, str]  # the module, "" or the name in it, and the module that needs it
+
+
+class Release:
+    """The Python files of a wheel.
+
+    Attributes:
+        requires: its Requires-Dist.
+        texts: {module: its text}. The text of a compiled module is "import *": it has any name.
+    """
+
+    def __init__(self, scanner: Scanner, wheel: Wheel) -> None:
+        """Read a wheel. One of UNREADABLE is raised for one that cannot be read."""
+        self.wheel = wheel
+        self.texts: dict[str, str] = {}
+        with scanner.index.open(wheel) as file, opened(file) as archive:
+            for path in archive.namelist():
+                if METADATA.fullmatch(path):
+                    message = email.parser.BytesHeaderParser().parsebytes(archive.read(path))
+                    self.requires = [str(text) for text in message.get_all("Requires-Dist") or []]
+                elif found := PYTHON_FILE.fullmatch(path):
+                    module = found["module"].replace("/", ".")
+                    is_text = path.endswith((".py", ".pyi"))
+                    text = archive.read(path).decode(errors="replace") if is_text else "import *"
+                    self.texts[module] = self.texts.get(module, "") + text
+                    while "." in module:
+                        module = module.rpartition(".")[0]
+                        self.texts.setdefault(module, "")
+
+    @cached_property
+    def words(self) -> set[str]:
+        """Return every word of the wheel."""
+        return {word for text in self.texts.values() for word in re.findall(r"\w+", text)}
+
+    def lacks(self, module: str, name: str) -> bool:
+        """Return whether a module certainly has no such name, or does not exist for "" as name."""
+        if module not in self.texts:
+            parent, _, last = module.rpartition(".")
+            return bool(parent) and self.lacks(parent, last)
+        if not name or f"{module}.{name}" in self.texts:
+            return False
+        modules = TORCH if module == "torch" else (module,)
+        text = "".join(self.texts.get(one, "") for one in modules)
+        if re.search(rf"\b{name}\b", text):
+            return False
+        return module in TORCH or not IS_OPEN.search(text) or name not in self.words
+
+    def needs(self) -> Iterator[Name]:
+        """Yield the names of other packages that are needed to import this one."""
+        own = self.wheel.name.replace("-", "_")
+        tops = [module for module in self.texts if "." not in module]
+        waiting = [top for top in tops if top.lower() == own] or tops
+        seen: set[str] = set()
+        while waiting:
+            module = waiting.pop()
+            if module in seen or module not in self.texts:
+                continue
+            seen.add(module)
+            waiting.append(module.rpartition(".")[0])
+            is_package = any(other.startswith(f"{module}.") for other in self.texts)
+            reader = TopLevel(module, is_package=is_package)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    reader.visit(ast.parse(self.texts[module]))
+                except SyntaxError:
+                    continue
+            waiting += reader.imports
+            yield from ((place, name, module) for place, name in reader.names)
+
+
+class TopLevel(ast.NodeVisitor):
+    """Collects what the statements of a module name when it is imported.
+
+    Attributes:
+        imports: modules, and names that may be modules.
+        names: (module, name) pairs of the packages in BESIDE.
+    """
+
+    def __init__(self, module: str, *, is_package: bool) -> None:
+        self.package = module if is_package else module.rpartition(".")[0]
+        self.imports: list[str] = []
+        self.names: set[tuple[str, str]] = set()
+        self._modules: dict[str, str] = {}  # {local name: what it stands for}
+
+    def _add(self, module: str, name: str) -> None:
+        self.imports += [module, f"{module}.{name}"]
+        if module.partition(".")[0] in BESIDE:
+            self.names.add((module, name))
+
+    def visit_Import(self, node: ast.Import) -> None:
+        """Take `import a.b`."""
+        for alias in node.names:
+            self._add(alias.name, "")
+            top = alias.name.partition(".")[0]
+            self._modules[alias.asname or top] = alias.name if alias.asname else top
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        """Take `from a.b import c`."""
+        module = node.module or ""
+        if node.level:
+            parents = self.package.split(".")
+            parents = parents[: len(parents) - node.level + 1]
+            module = ".".join([*parents, *filter(None, [module])])
+        for alias in node.names:
+            self._add(module, "" if alias.name == "*" else alias.name)
+            self._modules[alias.asname or alias.name] = f"{module}.{alias.name}"
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        """Take `torch.float16`, in a default or a decorator, too."""
+        names, value = [node.attr], node.value
+        while isinstance(value, ast.Attribute):
+            names.append(value.attr)
+            value = value.value
+        if isinstance(value, ast.Name) and value.id in self._modules:
+            path = ".".join([self._modules[value.id], *reversed(names)])
+            self._add(*path.rpartition(".")[::2])
+        else:
+            self.generic_visit(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        """Take what a definition evaluates: its decorators and defaults."""
+        for part in (*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)):
+            self.visit(part)
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def _pass_over(self, _node: ast.AST) -> None:
+        """Pass over what may not happen."""
+
+    visit_Try = visit_TryStar = visit_If = visit_IfExp = visit_BoolOp = _pass_over
+    visit_Lambda = visit_With = visit_AnnAssign = _pass_over
+
+
+def admitted(release: Release, name: str) -> list[str] | None:
+    """Return the ranges that METADATA has of a package; None if it does not require it."""
+    needs = [parse_requirement(text) for text in release.requires]
+    return [
+        need.specifier
+        for need in needs
+        if need.name == name and (need.marker is None or TARGET.marker(need.marker, ()))
+    ] or None
+
+
+def range_of(lines: Sequence[str], fitting: Sequence[str]) -> str:
+    """Return the range of the minor releases that fit, of all that are known, oldest first."""
+    first, last = lines.index(fitting[0]), lines.index(fitting[-1])
+    parts = [f">={fitting[0]}"] if first else []
+    parts += [f"!={line}.*" for line in lines[first:last] if line not in fitting]
+    parts += [f"<{after(fitting[-1])}"] if last + 1 < len(lines) else []
+    return ",".join(parts)
+
+
+class NameScanner:
+    """Compares the names that wheels need with those of the releases beside them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.scanner = Scanner(folder)
+        self.failed = False
+
+    def open(self, wheel: Wheel) -> Release | None:
+        """Read a wheel; None, and a message, for one that cannot be read."""
+        try:
+            return Release(self.scanner, wheel)
+        except UNREADABLE as error:
+            print(f"error: {wheel.filename}: {error}", file=sys.stderr)
+            self.failed = True
+            return None
+
+    def lines(self, wheels: Sequence[Wheel]) -> list[dict[str, Any]]:
+        """Return a line for each wheel; its `needs` are what METADATA does not say."""
+        wanted: dict[str, list[tuple[Wheel, list[str], Name]]] = {}
+        for wheel in wheels:
+            release = self.open(wheel)
+            for name in sorted(set(release.needs())) if release else ():
+                beside = BESIDE[name[0].partition(".")[0]]
+                ranges = admitted(release, beside)
+                if ranges is not None and beside != wheel.name:
+                    wanted.setdefault(beside, []).append((wheel, ranges, name))
+            say(wheel.filename)
+        found = {wheel.filename: dict[str, Any]() for wheel in wheels}
+        for beside, names in wanted.items():
+            for filename, need in self.compared(beside, names).items():
+                found[filename][beside] = need
+        return [
+            {
+                "name": wheel.name,
+                "version": wheel.version,
+                "file": wheel.filename,
+                "sha256": wheel.sha256,
+                "needs": found[wheel.filename],
+            }
+            for wheel in wheels
+        ]
+
+    def compared(
+        self, beside: str, wanted: Sequence[tuple[Wheel, list[str], Name]]
+    ) -> dict[str, dict[str, str]]:
+        """Return {file: {"range", "name", "in"}} of the wheels that METADATA admits too much for.
+
+        Those for which no release fits are left out: what is read there is not what happens.
+        """
+        missing: dict[str, dict[str, Name]] = {}
+        lines: list[str] = []
+        versions: dict[str, str] = {}
+        for line, wheel in self.scanner.lines(beside).items():
+            release = self.open(wheel) if Version(line) >= OLDEST.get(beside, Version("0")) else None
+            if release is None:
+                continue
+            lines.append(line)
+            versions[line] = wheel.version
+            answers = {
+                name[:2]: release.lacks(*name[:2]) for name in {name for _, _, name in wanted}
+            }
+            for user, _, name in wanted:
+                if answers[name[:2]]:
+                    missing.setdefault(user.filename, {}).setdefault(line, name)
+        result = {}
+        for wheel, ranges, _ in wanted:
+            lacking = missing.get(wheel.filename, {})
+            fitting = [line for line in lines if line not in lacking]
+            admits = [
+                line for line in lines if all(contains(range_, versions[line]) for range_ in ranges)
+            ]
+            wrong = [line for line in admits if line in lacking]
+            if wrong and set(admits) - set(wrong):
+                module, name, user = lacking[wrong[-1]]
+                needed = range_of(lines, fitting)
+                name = f"{module}.{name}".rstrip(".")
+                result[wheel.filename] = {"range": needed, "name": name, "in": user}
+        return result
+
+
+def to_read(
+    scanner: Scanner, names: Sequence[str], lines: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Wheel]:
+    """Yield the wheels to read."""
+    for text in names or sorted({line["name"] for line in lines.values()}):
+        name, _, release = text.partition("==")
+        if release:
+            yield scanner.releases(name)[Version(release)]
+            continue
+        have = [Version(line["version"]) for line in lines.values() if line["name"] == name]
+        newest = max(have, default=Version("0"))
+        yield from (w for w in scanner.lines(name).values() if Version(w.version) > newest)
+
+
+ARGUMENTS = {
+    "names": {"nargs": "*", "metavar": "NAME", "help": "or NAME==VERSION"},
+    "--folder": {"type": Path, "default": DATA},
+}
+
+
+def main(options: Namespace) -> int:
+    """Read the wheels, and write the lines. Return the exit status."""
+    scanner = NameScanner(options.folder)
+    lines = {line["file"]: line for line in scan_lines(options.folder, "names.jsonl")}
+    wheels = list(to_read(scanner.scanner, options.names, lines))
+    lines |= {line["file"]: line for line in scanner.lines(wheels)}
+    ordered = sorted(lines.values(), key=lambda line: (line["name"], Version(line["version"])))
+    text = "".join(json.dumps(line) + "\n" for line in ordered)
+    write_whole(str(options.folder / "scans" / "names.jsonl"), text.encode())
+    return int(scanner.failed)
