@@ -61,12 +61,16 @@ def test_wheels_become_rows(tmp_path):
             texts = wheel.get("texts", {}).items()
             files = {f"{name}/x.so": content, **{p: f"__version__ = '{t}'" for p, t in texts}}
             server.add(name, version, wheel.get("requires", ()), files=files, tag=TAG)
+        for wheel in DATA["names"]:
+            server.add(**wheel, tag=TAG)
         command = tool("data", "scan-companions", "--folder", str(data))
         environment = {**os.environ, "PIP_INDEX_URL": server.url}
         environment["GPUENV_CACHE_DIR"] = str(tmp_path / "cache")
         for names in (["stable", "cxx", "front", "arrays"], []):  # the second time nothing is new
             done = run_program([*command, *names], env=environment)
             assert done.stderr.count(".whl") == (len(DATA["wheel"]) if names else 0), done.stderr
+        command[-3] = "scan-names"
+        assert run_program([*command, "user"], env=environment).stderr.count(".whl") == 2
     document = convert(
         DATA["document"], load_script("data.toml_files").Companions, "companions.toml"
     )

@@ -1,9 +1,10 @@
 """The rows of companions in tables.json: what a release needs of the packages beside it.
 
 scans/companions.jsonl has a line for each wheel that scan_companions.py read, scans/names.jsonl for
-each that scan_names.py read. companions.toml has what no reachable wheel shows, and which companions
-compare CUDA versions at import; its rows come first. A scanned release stands for the later patches of its line, up to the next one that was
-scanned. A range that METADATA demands, too, is left out, because each release has its own.
+each that scan_names.py read. companions.toml has what no reachable wheel shows, and which
+companions compare CUDA versions at import; its rows come first. A scanned release stands for the
+later patches of its line, up to the next one that was scanned. A range that METADATA demands, too,
+is left out, because each release has its own.
 """
 
 from __future__ import annotations

@@ -26,18 +26,18 @@ import warnings
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from packaging.version import Version
 
-from data.companion_rows import TARGET, after, line_of, scan_lines
+from data.companion_rows import TARGET, after, scan_lines
 from data.compile import DATA
 from data.index import UNREADABLE, say
 from data.scan_companions import Scanner
 from gpuenv.atomic_write import write_whole
 from gpuenv.binaries.wheel import opened
+from gpuenv.errors import InputError
 from gpuenv.model import Wheel
 from gpuenv.requirements.versions import contains, parse_requirement
 
@@ -53,7 +53,9 @@ BESIDE = {
     "torchmetrics": "torchmetrics", "torchvision": "torchvision", "transformers": "transformers",
 }  # fmt: skip
 OLDEST = {"torch": Version("1.13"), "numpy": Version("1.22"), "tensorflow": Version("2.11")}
-PYTHON_FILE = re.compile(r"(?P<module>[\w/]+?)(/__init__)?(\.pyi?|\.(cpython|abi3)[\w.-]*\.so|\.so)")
+PYTHON_FILE = re.compile(
+    r"(?P<module>[\w/]+?)(/__init__)?(\.pyi?|\.(cpython|abi3)[\w.-]*\.so|\.so)"
+)
 METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 # A module that fills itself when it is asked for a name, or that takes all names of another.
 IS_OPEN = re.compile(r"import \*|def __getattr__|LazyModule|lazy_loader|globals\(\)|sys\.modules\[")
@@ -68,22 +70,26 @@ class Release:
 
     Attributes:
         requires: its Requires-Dist.
-        texts: {module: its text}. The text of a compiled module is "import *": it has any name.
+        texts: {module: its text}; of compiled modules "import *".
+        is_compiled: whether it has compiled modules, whose names cannot be read.
     """
 
     def __init__(self, scanner: Scanner, wheel: Wheel) -> None:
-        """Read a wheel. One of UNREADABLE is raised for one that cannot be read."""
+        """Read a wheel. One of UNREADABLE or InputError is raised for one that cannot be read."""
         self.wheel = wheel
         self.texts: dict[str, str] = {}
+        self.is_compiled = False
         with scanner.index.open(wheel) as file, opened(file) as archive:
             for path in archive.namelist():
                 if METADATA.fullmatch(path):
                     message = email.parser.BytesHeaderParser().parsebytes(archive.read(path))
-                    self.requires = [str(text) for text in message.get_all("Requires-Dist") or []]
+                    texts = message.get_all("Requires-Dist") or []
+                    self.requires = [parse_requirement(str(text)) for text in texts]
                 elif found := PYTHON_FILE.fullmatch(path):
                     module = found["module"].replace("/", ".")
                     is_text = path.endswith((".py", ".pyi"))
                     text = archive.read(path).decode(errors="replace") if is_text else "import *"
+                    self.is_compiled |= not is_text
                     self.texts[module] = self.texts.get(module, "") + text
                     while "." in module:
                         module = module.rpartition(".")[0]
@@ -105,7 +111,8 @@ class Release:
         text = "".join(self.texts.get(one, "") for one in modules)
         if re.search(rf"\b{name}\b", text):
             return False
-        return module in TORCH or not IS_OPEN.search(text) or name not in self.words
+        is_open = IS_OPEN.search(text) and (self.is_compiled or name in self.words)
+        return module in TORCH or not is_open
 
     def needs(self) -> Iterator[Name]:
         """Yield the names of other packages that are needed to import this one."""
@@ -131,6 +138,12 @@ class Release:
             yield from ((place, name, module) for place, name in reader.names)
 
 
+# What may not happen when a module is imported, and the annotations, which may be texts.
+UNCERTAIN = (
+    ast.Try, ast.TryStar, ast.If, ast.IfExp, ast.BoolOp, ast.Lambda, ast.With, ast.AnnAssign,
+)  # fmt: skip
+
+
 class TopLevel(ast.NodeVisitor):
     """Collects what the statements of a module name when it is imported.
 
@@ -149,6 +162,15 @@ class TopLevel(ast.NodeVisitor):
         self.imports += [module, f"{module}.{name}"]
         if module.partition(".")[0] in BESIDE:
             self.names.add((module, name))
+
+    def visit(self, node: ast.AST) -> None:
+        """Take a statement; of a function its decorators and defaults."""
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            defaults = (*node.args.defaults, *filter(None, node.args.kw_defaults))
+            for part in (*node.decorator_list, *defaults):
+                self.visit(part)
+        elif not isinstance(node, UNCERTAIN):
+            super().visit(node)
 
     def visit_Import(self, node: ast.Import) -> None:
         """Take `import a.b`."""
@@ -169,7 +191,7 @@ class TopLevel(ast.NodeVisitor):
             self._modules[alias.asname or alias.name] = f"{module}.{alias.name}"
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        """Take `torch.float16`, in a default or a decorator, too."""
+        """Take `torch.float16`."""
         names, value = [node.attr], node.value
         while isinstance(value, ast.Attribute):
             names.append(value.attr)
@@ -180,26 +202,12 @@ class TopLevel(ast.NodeVisitor):
         else:
             self.generic_visit(node)
 
-    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        """Take what a definition evaluates: its decorators and defaults."""
-        for part in (*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)):
-            self.visit(part)
-
-    visit_AsyncFunctionDef = visit_FunctionDef
-
-    def _pass_over(self, _node: ast.AST) -> None:
-        """Pass over what may not happen."""
-
-    visit_Try = visit_TryStar = visit_If = visit_IfExp = visit_BoolOp = _pass_over
-    visit_Lambda = visit_With = visit_AnnAssign = _pass_over
-
 
 def admitted(release: Release, name: str) -> list[str] | None:
     """Return the ranges that METADATA has of a package; None if it does not require it."""
-    needs = [parse_requirement(text) for text in release.requires]
     return [
         need.specifier
-        for need in needs
+        for need in release.requires
         if need.name == name and (need.marker is None or TARGET.marker(need.marker, ()))
     ] or None
 
@@ -224,7 +232,7 @@ class NameScanner:
         """Read a wheel; None, and a message, for one that cannot be read."""
         try:
             return Release(self.scanner, wheel)
-        except UNREADABLE as error:
+        except (*UNREADABLE, InputError) as error:
             print(f"error: {wheel.filename}: {error}", file=sys.stderr)
             self.failed = True
             return None
@@ -266,7 +274,9 @@ class NameScanner:
         lines: list[str] = []
         versions: dict[str, str] = {}
         for line, wheel in self.scanner.lines(beside).items():
-            release = self.open(wheel) if Version(line) >= OLDEST.get(beside, Version("0")) else None
+            release = (
+                self.open(wheel) if Version(line) >= OLDEST.get(beside, Version("0")) else None
+            )
             if release is None:
                 continue
             lines.append(line)
