@@ -59,6 +59,9 @@ PYTHON_FILE = re.compile(
 METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 # A module that fills itself when it is asked for a name, or that takes all names of another.
 IS_OPEN = re.compile(r"import \*|def __getattr__|LazyModule|lazy_loader|globals\(\)|sys\.modules\[")
+ALIASES = re.compile(
+    r"__path__|sys\.(meta_path|modules\[(?!__name__)[^]\n]*\] *=[^=]|modules\.(update|setdefault))"
+)
 # torch's own names come from its extension; these files describe them.
 TORCH = ("torch", "torch._C", "torch._C._VariableFunctions", "torch.functional", "torch.types")
 
@@ -100,19 +103,29 @@ class Release:
         """Return every word of the wheel."""
         return {word for text in self.texts.values() for word in re.findall(r"\w+", text)}
 
+    @cached_property
+    def has_aliases(self) -> bool:
+        """Return whether the package gives modules further names."""
+        return any(map(ALIASES.search, self.texts.values()))
+
     def lacks(self, module: str, name: str) -> bool:
-        """Return whether a module certainly has no such name, or does not exist for "" as name."""
+        """Return whether a module certainly has no such name, or does not exist for "" as name.
+
+        A name that is anywhere in the package may get there in a way that is not read.
+        """
         if module not in self.texts:
             parent, _, last = module.rpartition(".")
-            return bool(parent) and self.lacks(parent, last)
+            if name:
+                return bool(parent) and self.lacks(parent, last)
+            return not self.has_aliases or last not in self.words
         if not name or f"{module}.{name}" in self.texts:
             return False
         modules = TORCH if module == "torch" else (module,)
         text = "".join(self.texts.get(one, "") for one in modules)
         if re.search(rf"\b{name}\b", text):
             return False
-        is_open = IS_OPEN.search(text) and (self.is_compiled or name in self.words)
-        return module in TORCH or not is_open
+        is_open = self.has_aliases or IS_OPEN.search(text)
+        return module in TORCH or not is_open or not (self.is_compiled or name in self.words)
 
     def needs(self) -> Iterator[Name]:
         """Yield the names of other packages that are needed to import this one."""
@@ -186,6 +199,7 @@ class TopLevel(ast.NodeVisitor):
             parents = self.package.split(".")
             parents = parents[: len(parents) - node.level + 1]
             module = ".".join([*parents, *filter(None, [module])])
+        self._add(module, "")
         for alias in node.names:
             self._add(module, "" if alias.name == "*" else alias.name)
             self._modules[alias.asname or alias.name] = f"{module}.{alias.name}"
