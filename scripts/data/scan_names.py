@@ -60,7 +60,9 @@ METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 # A module that fills itself when it is asked for a name, or that takes all names of another.
 IS_OPEN = re.compile(r"import \*|def __getattr__|LazyModule|lazy_loader|globals\(\)|sys\.modules\[")
 ALIASES = re.compile(
-    r"__path__|sys\.(meta_path|modules\[(?!__name__)[^]\n]*\] *=[^=]|modules\.(update|setdefault))"
+    r"^ *__path__|sys\.meta_path"
+    r"|sys\.modules(\[(?!__name__)[^]\n]*\] *=[^=]|\.update|\.setdefault)",
+    re.MULTILINE,
 )
 # torch's own names come from its extension; these files describe them.
 TORCH = ("torch", "torch._C", "torch._C._VariableFunctions", "torch.functional", "torch.types")
@@ -105,7 +107,7 @@ class Release:
 
     @cached_property
     def has_aliases(self) -> bool:
-        """Return whether the package gives modules further names."""
+        """Return whether the package gives modules further names, or a module further folders."""
         return any(map(ALIASES.search, self.texts.values()))
 
     def lacks(self, module: str, name: str) -> bool:
