@@ -335,12 +335,13 @@ def openmetrics(outcome: Outcome) -> Report:
     """Return metrics for the textfile collector: OpenMetrics that Prometheus' text parser reads."""
     if outcome.error_status is not None:
         return _no_verdict(outcome)
-    # The worst check of each name and subject: labels must be distinct.
+    # The worst check of each name and subject: labels must be distinct as they are written.
     worst: dict[str, Check] = {}
     for check in outcome.checks:
-        known = worst.get(_name(check))
+        name = one_line(_name(check))
+        known = worst.get(name)
         if known is None or known.status == "pass" or check.status == "fail":
-            worst[_name(check)] = check
+            worst[name] = check
     is_ok = outcome.severity in ("PASS", "WARNING")
     driver = outcome.host.driver if outcome.host is not None else None
     build = {"version": __version__, "driver": driver or ""}
