@@ -90,7 +90,7 @@ def test_a_log_of_windows_is_read(encoding):
 
 
 def test_a_fault_between_repeated_lines_is_found():
-    """What a log says a million times, or a very long line, does not hide what it says once."""
+    """A message that repeats a million times, or a very long line, hides no other message."""
     again = [f"cuDNN error: CUDNN_STATUS_INTERNAL_ERROR in call {n}" for n in range(5000)]
     fault = "NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off the bus."
     again[4000:4000] = ["step " * BLOCK, fault]

@@ -17,6 +17,7 @@ from typing import Any
 
 from common import read_json
 from data.toml_files import Companions, ComparesCuda
+from gpuenv.atomic_write import write_whole
 from gpuenv.compat.data import within
 from gpuenv.model import Host, Python
 from gpuenv.requirements.target import TargetEnvironment
@@ -37,6 +38,13 @@ def scan_lines(folder: Path, name: str) -> list[dict[str, Any]]:
     return (
         [json.loads(line) for line in path.read_text("ascii").splitlines()] if path.exists() else []
     )
+
+
+def write_lines(folder: Path, name: str, lines: Iterable[Line]) -> None:
+    """Write the lines of a file in scans/, sorted by name and version."""
+    ordered = sorted(lines, key=lambda line: (line["name"], version_key(line["version"])))
+    text = "".join(json.dumps(line) + "\n" for line in ordered)
+    write_whole(str(folder / "scans" / name), text.encode())
 
 
 def companion_rows(document: Companions, folder: Path) -> dict[str, list[Row]]:

@@ -18,7 +18,6 @@ Exit status: 0 done, 1 a wheel could not be read.
 from __future__ import annotations
 
 import email.parser
-import json
 import re
 import sys
 from argparse import Namespace
@@ -30,11 +29,10 @@ from typing import IO, Any
 from elftools.elf.elffile import ELFFile
 from packaging.version import Version
 
-from data.companion_rows import FRAMEWORKS, SCANNED_ON, after, line_of, scan_lines
+from data.companion_rows import FRAMEWORKS, SCANNED_ON, after, line_of, scan_lines, write_lines
 from data.compile import DATA
 from data.index import UNREADABLE, DefaultIndex, say
 from data.scan_releases import best, interpreters_of
-from gpuenv.atomic_write import write_whole
 from gpuenv.binaries import elf
 from gpuenv.binaries.environment import is_code_file
 from gpuenv.binaries.wheel import opened, unpacked
@@ -128,6 +126,15 @@ class Scanner:
     def lines(self, name: str) -> dict[str, Wheel]:
         """Return the newest wheel of each minor release, oldest first."""
         return {line_of(str(version)): wheel for version, wheel in self.releases(name).items()}
+
+    def to_read(self, text: str, lines: Iterable[dict[str, Any]]) -> list[Wheel]:
+        """Return the wheel of NAME==VERSION, or what is newer than the lines of NAME."""
+        name, _, release = text.partition("==")
+        if release:
+            return [self.releases(name)[Version(release)]]
+        have = [Version(line["version"]) for line in lines if line["name"] == name]
+        newest = max(have, default=Version("0"))
+        return [w for w in self.lines(name).values() if Version(w.version) > newest]
 
     @cached_property
     def exports(self) -> dict[str, dict[str, set[str]]]:
@@ -247,13 +254,7 @@ def documented(text: str) -> Iterable[tuple[str, str]]:
 def to_read(scanner: Scanner, names: list[str], lines: list[dict[str, Any]]) -> Iterator[Wheel]:
     """Yield the wheels to read."""
     for text in names or sorted({line["name"] for line in lines}):
-        name, _, release = text.partition("==")
-        if release:
-            yield scanner.releases(name)[Version(release)]
-            continue
-        have = [Version(line["version"]) for line in lines if line["name"] == name]
-        newest = max(have, default=Version("0"))
-        yield from (w for w in scanner.lines(name).values() if Version(w.version) > newest)
+        yield from scanner.to_read(text, lines)
     last = max((line["torch"][1] for line in lines if line.get("torch")), key=Version, default="")
     if not names and last and [*scanner.lines("torch")][-1] != last:
         for line in lines:
@@ -285,7 +286,5 @@ def main(options: Namespace) -> int:
     for line in lines.values():
         if line["name"] == "torchcodec" and line_of(line["version"]) in tables:
             line["says"] = {"torch": tables[line_of(line["version"])]}
-    ordered = sorted(lines.values(), key=lambda line: (line["name"], Version(line["version"])))
-    text = "".join(json.dumps(line) + "\n" for line in ordered)
-    write_whole(str(options.folder / "scans" / "companions.jsonl"), text.encode())
+    write_lines(options.folder, "companions.jsonl", lines.values())
     return failed

@@ -2,15 +2,15 @@
 
     python scripts/tools.py data scan-names [NAME | NAME==VERSION ...]
 
-Each wheel whose METADATA admits a release without such a name is a line of
-matrix_data/scans/names.jsonl, from which companion_rows.py makes rows. The newest patch of each
-minor release is read: of a name without a release those that are newer than its lines; without a
-name, of all names.
+Each wheel is a line of matrix_data/scans/names.jsonl, from which companion_rows.py makes rows: its
+`needs` are the ranges of packages of which METADATA admits a release without such a name. The
+newest patch of each minor release is read: of a name without a release those that are newer than
+its lines; without a name, of all names.
 
-What a module does at its top level happens whenever it is imported. So a name that is missing there
-makes the import fail, and proves that a release beside it does not fit. That all are there proves
-less. What is in a function, a `try` or an `if` may not happen, and is passed over; so is a module
-that no `import` at a top level reaches.
+Python runs the top level of a module whenever it imports it. So a name that is missing there makes
+the import fail, and proves that a release beside it does not fit. That all are there proves less.
+Functions, `try` and `if` may not run, and are passed over; so is a module that no `import` at a top
+level reaches.
 
 Exit status: 0 done, 1 a wheel could not be read.
 """
@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import ast
 import email.parser
-import json
 import re
 import sys
 import warnings
@@ -31,11 +30,10 @@ from typing import Any
 
 from packaging.version import Version
 
-from data.companion_rows import TARGET, after, scan_lines
+from data.companion_rows import TARGET, after, scan_lines, write_lines
 from data.compile import DATA
 from data.index import UNREADABLE, say
-from data.scan_companions import Scanner
-from gpuenv.atomic_write import write_whole
+from data.scan_companions import METADATA, Scanner
 from gpuenv.binaries.wheel import opened
 from gpuenv.errors import InputError
 from gpuenv.model import Wheel
@@ -56,7 +54,6 @@ OLDEST = {"torch": Version("1.13"), "numpy": Version("1.22"), "tensorflow": Vers
 PYTHON_FILE = re.compile(
     r"(?P<module>[\w/]+?)(/__init__)?(\.pyi?|\.(cpython|abi3)[\w.-]*\.so|\.so)"
 )
-METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 # A module that fills itself when it is asked for a name, or that takes all names of another.
 IS_OPEN = re.compile(r"import \*|def __getattr__|LazyModule|lazy_loader|globals\(\)|sys\.modules\[")
 ALIASES = re.compile(
@@ -68,6 +65,7 @@ ALIASES = re.compile(
 TORCH = ("torch", "torch._C", "torch._C._VariableFunctions", "torch.functional", "torch.types")
 
 Name = tuple[str, str, str]  # the module, "" or the name in it, and the module that needs it
+Wanted = tuple[list[str], list[Name]]  # what METADATA admits of a package, and the names of it
 
 
 class Release:
@@ -76,6 +74,7 @@ class Release:
     Attributes:
         requires: its Requires-Dist.
         texts: {module: its text}; of compiled modules "import *".
+        packages: the modules that have others in them.
         is_compiled: whether it has compiled modules, whose names cannot be read.
     """
 
@@ -83,6 +82,7 @@ class Release:
         """Read a wheel. One of UNREADABLE or InputError is raised for one that cannot be read."""
         self.wheel = wheel
         self.texts: dict[str, str] = {}
+        self.packages: set[str] = set()
         self.is_compiled = False
         with scanner.index.open(wheel) as file, opened(file) as archive:
             for path in archive.namelist():
@@ -98,6 +98,7 @@ class Release:
                     self.texts[module] = self.texts.get(module, "") + text
                     while "." in module:
                         module = module.rpartition(".")[0]
+                        self.packages.add(module)
                         self.texts.setdefault(module, "")
 
     @cached_property
@@ -141,8 +142,7 @@ class Release:
                 continue
             seen.add(module)
             waiting.append(module.rpartition(".")[0])
-            is_package = any(other.startswith(f"{module}.") for other in self.texts)
-            reader = TopLevel(module, is_package=is_package)
+            reader = TopLevel(module, is_package=module in self.packages)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 try:
@@ -255,82 +255,59 @@ class NameScanner:
 
     def lines(self, wheels: Sequence[Wheel]) -> list[dict[str, Any]]:
         """Return a line for each wheel; its `needs` are what METADATA does not say."""
-        wanted: dict[str, list[tuple[Wheel, list[str], Name]]] = {}
+        wanted: dict[str, dict[str, Wanted]] = {}
         for wheel in wheels:
             release = self.open(wheel)
             for name in sorted(set(release.needs())) if release else ():
                 beside = BESIDE[name[0].partition(".")[0]]
                 ranges = admitted(release, beside)
                 if ranges is not None and beside != wheel.name:
-                    wanted.setdefault(beside, []).append((wheel, ranges, name))
+                    of_wheel = wanted.setdefault(beside, {})
+                    of_wheel.setdefault(wheel.filename, (ranges, []))[1].append(name)
             say(wheel.filename)
-        found = {wheel.filename: dict[str, Any]() for wheel in wheels}
-        for beside, names in wanted.items():
-            for filename, need in self.compared(beside, names).items():
-                found[filename][beside] = need
+        needs: dict[str, dict[str, Any]] = {wheel.filename: {} for wheel in wheels}
+        for beside, of_wheels in wanted.items():
+            for filename, need in self.compared(beside, of_wheels):
+                needs[filename][beside] = need
         return [
             {
                 "name": wheel.name,
                 "version": wheel.version,
                 "file": wheel.filename,
                 "sha256": wheel.sha256,
-                "needs": found[wheel.filename],
+                "needs": needs[wheel.filename],
             }
             for wheel in wheels
         ]
 
     def compared(
-        self, beside: str, wanted: Sequence[tuple[Wheel, list[str], Name]]
-    ) -> dict[str, dict[str, str]]:
-        """Return {file: {"range", "name", "in"}} of the wheels that METADATA admits too much for.
+        self, beside: str, wanted: Mapping[str, Wanted]
+    ) -> Iterator[tuple[str, dict[str, str]]]:
+        """Yield (file, {"range", "name", "in"}) of the wheels that METADATA admits too much for.
 
         Those for which no release fits are left out: what is read there is not what happens.
         """
-        missing: dict[str, dict[str, Name]] = {}
-        lines: list[str] = []
-        versions: dict[str, str] = {}
+        asked = {name[:2] for _, names in wanted.values() for name in names}
+        versions: dict[str, str] = {}  # {minor release: its newest patch}
+        lacking: dict[str, set[tuple[str, str]]] = {}
         for line, wheel in self.scanner.lines(beside).items():
-            release = (
-                self.open(wheel) if Version(line) >= OLDEST.get(beside, Version("0")) else None
-            )
-            if release is None:
-                continue
-            lines.append(line)
-            versions[line] = wheel.version
-            answers = {
-                name[:2]: release.lacks(*name[:2]) for name in {name for _, _, name in wanted}
-            }
-            for user, _, name in wanted:
-                if answers[name[:2]]:
-                    missing.setdefault(user.filename, {}).setdefault(line, name)
-        result = {}
-        for wheel, ranges, _ in wanted:
-            lacking = missing.get(wheel.filename, {})
-            fitting = [line for line in lines if line not in lacking]
+            is_read = Version(line) >= OLDEST.get(beside, Version("0"))
+            release = self.open(wheel) if is_read else None
+            if release is not None:
+                versions[line] = wheel.version
+                lacking[line] = {name for name in asked if release.lacks(*name)}
+        for filename, (ranges, names) in wanted.items():
+            fitting = [line for line in versions if not any(n[:2] in lacking[line] for n in names)]
             admits = [
-                line for line in lines if all(contains(range_, versions[line]) for range_ in ranges)
+                line
+                for line, version in versions.items()
+                if all(contains(range_, version) for range_ in ranges)
             ]
-            wrong = [line for line in admits if line in lacking]
-            if wrong and set(admits) - set(wrong):
-                module, name, user = lacking[wrong[-1]]
-                needed = range_of(lines, fitting)
-                name = f"{module}.{name}".rstrip(".")
-                result[wheel.filename] = {"range": needed, "name": name, "in": user}
-        return result
-
-
-def to_read(
-    scanner: Scanner, names: Sequence[str], lines: Mapping[str, Mapping[str, Any]]
-) -> Iterator[Wheel]:
-    """Yield the wheels to read."""
-    for text in names or sorted({line["name"] for line in lines.values()}):
-        name, _, release = text.partition("==")
-        if release:
-            yield scanner.releases(name)[Version(release)]
-            continue
-        have = [Version(line["version"]) for line in lines.values() if line["name"] == name]
-        newest = max(have, default=Version("0"))
-        yield from (w for w in scanner.lines(name).values() if Version(w.version) > newest)
+            wrong = [line for line in admits if line not in fitting]
+            if wrong and len(wrong) < len(admits):
+                module, name, user = next(n for n in names if n[:2] in lacking[wrong[-1]])
+                text = f"{module}.{name}".rstrip(".")
+                yield filename, {"range": range_of([*versions], fitting), "name": text, "in": user}
 
 
 ARGUMENTS = {
@@ -343,9 +320,9 @@ def main(options: Namespace) -> int:
     """Read the wheels, and write the lines. Return the exit status."""
     scanner = NameScanner(options.folder)
     lines = {line["file"]: line for line in scan_lines(options.folder, "names.jsonl")}
-    wheels = list(to_read(scanner.scanner, options.names, lines))
+    wheels: list[Wheel] = []
+    for text in options.names or sorted({line["name"] for line in lines.values()}):
+        wheels += scanner.scanner.to_read(text, lines.values())
     lines |= {line["file"]: line for line in scanner.lines(wheels)}
-    ordered = sorted(lines.values(), key=lambda line: (line["name"], Version(line["version"])))
-    text = "".join(json.dumps(line) + "\n" for line in ordered)
-    write_whole(str(options.folder / "scans" / "names.jsonl"), text.encode())
+    write_lines(options.folder, "names.jsonl", lines.values())
     return int(scanner.failed)
