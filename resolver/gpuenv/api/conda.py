@@ -238,7 +238,7 @@ def lock_of_workspace(path: str) -> Lock:
         for spec in project.specs
         if not any(conda_versions.matches(spec, *build) for build in builds)
     ]
-    for text in project.wheels:
+    for text in project.wheels.requirements:
         requirement = parse_requirement(text)
         version = versions.get(requirement.name)
         if version is None or not candidates.admits(requirement.specifier, version):

@@ -155,14 +155,14 @@ def read_conda_request(arguments: Namespace) -> tuple[Request, IndexOptions, Hos
 
     host_of_flags = cache(partial(read_host, arguments, need_gpu=True, conda=True))
     projects = [read_project_file(path, host_of_flags().platform) for path in project_files]
-    asked = any(project.specs or project.wheels for project in projects)
+    asked = any(project.specs or project.wheels.requirements for project in projects)
     request, options, host = read_request(arguments, host_of_flags, conda=True, asked=asked)
     specs = [spec for project in projects for spec in project.specs]
     request = request.replace(requirements=(*request.requirements, *specs))
-    wheels = [
-        *map(read_requirement, getattr(arguments, "pip", ())),
-        *(text for project in projects for text in project.wheels),
-    ]
+    wheels = [*map(read_requirement, getattr(arguments, "pip", ()))]
+    for project in projects:
+        wheels += project.wheels.requirements
+        request, options = _merged(request, options, project.wheels.replace(requirements=()))
     _refuse_ignored(arguments, request, options, with_wheels=bool(wheels))
     return request.replace(conda=_conda_options(arguments, projects, wheels)), options, host
 

@@ -16,7 +16,7 @@ from ..index.default_index import builtin_index
 from ..model import Host, Requirement, Value, parse_pair, parse_release, show_pair
 from ..requirements.conda_projects import read_project_file
 from ..requirements.files import read_files
-from ..requirements.parse import requirement_of_row
+from ..requirements.parse import RequirementSet, requirement_of_row
 from ..requirements.pyproject import has_setup
 from ..requirements.target import PYTHONS, contains, normalize_name, parse_requirement
 from ..requirements.tool_tables import poetry_python
@@ -502,12 +502,16 @@ def _read_imports(folder: str, platform: str) -> _Imported:
 
 def _of_requirements(paths: list[Path]) -> _Imported:
     read = read_files([str(path) for path in paths])
-    values = {name.replace("_", "-"): getattr(read, name) for name in _OPTIONS}
     return _Imported(
         files=tuple(path.name for path in paths),
         dependencies=tuple(dict.fromkeys(read.requirements)),
-        table={key: value for key, value in values.items() if value},
+        table=_options_of(read),
     )
+
+
+def _options_of(read: RequirementSet) -> dict[str, Any]:
+    """Return the options of requirements files as keys of [tool.gpuenv]."""
+    return {name.replace("_", "-"): value for name in _OPTIONS if (value := getattr(read, name))}
 
 
 def _of_pipfile(path: Path) -> _Imported:
@@ -539,7 +543,9 @@ def _of_environment(path: Path, platform: str) -> _Imported:
             python = version[1]
         else:
             table["requirements"].append(spec)
-    table |= {key: list(getattr(read, key)) for key in ("channels", "wheels") if getattr(read, key)}
+    lists = {"channels": read.channels, "wheels": read.wheels.requirements}
+    table |= {key: list(values) for key, values in lists.items() if values}
+    table |= _options_of(read.wheels)
     return _Imported(files=(os.path.basename(path),), table=table, python=python)
 
 

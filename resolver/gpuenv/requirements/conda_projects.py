@@ -10,7 +10,8 @@ from ..errors import InputError
 from ..model import Value
 from ..serialize import load_yaml, parse_toml, read_input
 from . import conda_versions
-from .parse import checked_requirement, requirement_of_row
+from .files import read_lines
+from .parse import RequirementSet, requirement_of_row
 
 PIXI_TOML = "pixi.toml"
 _KEYS = {"name", "prefix", "channels", "dependencies", "variables", "platforms", "category"}
@@ -25,14 +26,15 @@ Table = Mapping[str, Any]
 
 
 class CondaProject(Value):
-    """What a project file of conda or pixi asks for; `wheels` are PEP 508 texts.
+    """What a project file of conda or pixi asks for.
 
-    `with_configured` says that conda adds the channels of its settings.
+    `wheels` has the wheels and what the options beside them say. `with_configured` says that conda
+    adds the channels of its settings.
     """
 
     channels: tuple[str, ...] = ()
     specs: tuple[str, ...] = ()
-    wheels: tuple[str, ...] = ()
+    wheels: RequirementSet = RequirementSet()
     with_configured: bool = False
 
 
@@ -82,14 +84,12 @@ def _read_environment(path: str) -> CondaProject:
                 wheels += map(str, texts)
             case _:
                 raise InputError(f"{path}: {entry!r} is no spec and no list of pip")
-    for text in wheels:
-        if text.startswith("-"):
-            raise InputError(f"{path}: pip: {text}: options are not read")
     channels = [str(channel) for channel in document.get("channels") or ()]
     return CondaProject(
         channels=tuple(channel for channel in channels if channel != "nodefaults"),
         specs=tuple(specs),
-        wheels=tuple(checked_requirement(text, path) for text in wheels),
+        # conda gives the list to pip as a requirements file in the folder of this one.
+        wheels=read_lines(wheels, path),
         with_configured="nodefaults" not in channels,
     )
 
@@ -123,7 +123,9 @@ def _read_pixi_toml(path: str, platform: str) -> CondaProject:
     except (ValueError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: {error}") from None
     return CondaProject(
-        channels=tuple(dict.fromkeys(channels)), specs=tuple(specs), wheels=tuple(wheels)
+        channels=tuple(dict.fromkeys(channels)),
+        specs=tuple(specs),
+        wheels=RequirementSet(requirements=tuple(wheels)),
     )
 
 

@@ -94,6 +94,17 @@ def read_files(
     return reader.result()
 
 
+def read_lines(lines: Sequence[str], path: str) -> RequirementSet:
+    """Read the lines of a requirements file that are in another file, the list of pip.
+
+    Raises:
+        InputError: with FILE: pip:LINE.
+    """
+    reader, content = _Reader(None, None), "\n".join(lines).encode()
+    reader.read(path, f"{path}: pip", "requirements", ancestors=(), content=content)
+    return reader.result()
+
+
 class _Reader:
     """Collects what files say."""
 
@@ -147,7 +158,15 @@ class _Reader:
             origins=tuple(self.origins.items()),
         )
 
-    def read(self, path: str, shown_path: str, kind: str, *, ancestors: tuple[str, ...]) -> None:
+    def read(
+        self,
+        path: str,
+        shown_path: str,
+        kind: str,
+        *,
+        ancestors: tuple[str, ...],
+        content: bytes | None = None,
+    ) -> None:
         """Read a file.
 
         Args:
@@ -155,11 +174,12 @@ class _Reader:
             shown_path: its path in messages.
             kind: what its requirements are, one of _KINDS.
             ancestors: the absolute paths and the URLs of the files that led to it.
+            content: what is in it, if that was read.
         """
         ancestors = (*ancestors, _place(path))
-        if _is_url(path) and self.read_url is not None:
+        if content is None and _is_url(path) and self.read_url is not None:
             content = self.read_url(path)
-        else:
+        elif content is None:
             content = _read(path, shown_path)
         for number, line in _logical_lines(content, shown_path):
             where = f"{shown_path}:{number}"
