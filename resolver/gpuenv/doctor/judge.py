@@ -14,7 +14,7 @@ from .advice import advice, advice_row
 from .catalog import Area, areas, causes, rules, tests_for
 from .facts import NVIDIA_KINDS, Case, is_absence
 from .model import Diagnosis, Fact, Finding, Outside, Verdict, finding_of, likely, possible
-from .rules import XID_PROGRAM, broken_release, driver_suffices, evidence, findings
+from .rules import broken_release, driver_suffices, evidence, findings
 
 EVIDENCE_LINES = 4  # of one verdict
 UNKNOWN_CAUSE = "cudnn_init_failed_unknown"
@@ -281,8 +281,6 @@ def _outside(case: Case) -> Outside | None:
     stated = [fact for fact in case.of_kind("outside") if fact.from_log]
     for area in areas().values():
         facts = [fact for fact in stated if fact.subject == area.id]
-        if area.id == "program":
-            facts += [fact for fact in case.of_kind("xid") if fact.value in XID_PROGRAM]
         if facts:
             return _failure_of(area, facts)
     named = _other_gpus(case)
@@ -308,6 +306,8 @@ def _is_outside(finding: Finding, outside: Outside | None, case: Case) -> bool:
     if outside is None or not all(fact.from_log for fact in finding.facts):
         return False
     if outside.area == "network" and finding.cause == "install_resolution_failure":
+        return True
+    if outside.area == "program" and finding.confidence == "possible":
         return True
     if finding.cause in _WITHOUT_NVIDIA_GPU and _other_gpus(case):
         return True

@@ -41,8 +41,6 @@ _FLAGS = "flags"
 _FIRST_CAPABILITY_OF_IMAGES = (6, 0)  # programs with few images often have none for an older GPU
 # What older CUDA releases return for code that a GPU cannot run.
 _STATUSES_OF_OLD_GPUS = ("invalid device function", "ARCH_MISMATCH")
-# Xids of programs: an illegal address or instruction, and what follows from the end of a process.
-XID_PROGRAM = frozenset(("13", "31", "43", "45"))
 
 
 def findings(case: Case) -> Iterator[Finding]:
@@ -304,7 +302,11 @@ def compiler_targets(case: Case) -> Iterator[Finding]:
 def images(case: Case) -> Iterator[Finding]:
     """Explain an invalid image: a GPU that it has no code for, or a driver older than it."""
     image = first_of(case.symptoms("invalid-image"))
-    if image is None or case.of_kind("architecture-missing"):
+    if (
+        image is None
+        or case.of_kind("architecture-missing")
+        or case.about("capability", "compiler")
+    ):
         return  # the other is the same failure, with its reason
     targets = [text for fact in _code_lists(case) for text in fact.value.split()]
     device = _unserved_device(case, targets) if targets else None
