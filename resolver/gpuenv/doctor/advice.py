@@ -172,22 +172,24 @@ def _broken_release(case: Case) -> Iterator[str]:
 
 
 def _installed_toolkit(case: Case) -> Iterator[str]:
-    """Say what an installed toolkit means for a missing library."""
+    """Say what an installed toolkit, or an older driver, means for a missing library."""
     toolkit = case.first("toolkit")
+    driver = case.first("driver-cuda")
     missing = case.first("library-missing")
     owner = library_owner(missing.subject) if missing else None
-    if toolkit is None or owner is None:
+    if owner is None:
         return
-    major = toolkit.major
-    if major in owner.packages:
+    if driver is not None and int(driver.major) < min(map(int, owner.packages)):
+        yield f"The driver supports CUDA up to {driver.value}: use a build for CUDA {driver.major}."
+    elif toolkit is not None and toolkit.major in owner.packages:
         yield (
             f"CUDA {toolkit.value} is installed and has this library: do not install it again. "
             "Add its lib64 folder to LD_LIBRARY_PATH, or install the package."
         )
-    else:
+    elif toolkit is not None:
         yield (
-            f"The installed CUDA {toolkit.value} does not have it, and another toolkit is not "
-            f"needed: use a build of the framework for CUDA {major}, or install the package."
+            f"The installed CUDA {toolkit.value} does not have it, and another toolkit is not needed: "
+            f"use a build of the framework for CUDA {toolkit.major}, or install the package."
         )
 
 

@@ -278,9 +278,8 @@ def _outside(case: Case) -> Outside | None:
 
     A failure on a machine with another maker's GPU alone is one of that GPU if no area is stated.
     """
-    stated = [fact for fact in case.of_kind("outside") if fact.from_log]
     for area in areas().values():
-        facts = [fact for fact in stated if fact.subject == area.id]
+        facts = case.about("outside", area.id)
         if facts:
             return _failure_of(area, facts)
     named = _other_gpus(case)
