@@ -188,8 +188,9 @@ def _installed_toolkit(case: Case) -> Iterator[str]:
         )
     elif toolkit is not None:
         yield (
-            f"The installed CUDA {toolkit.value} does not have it, and another toolkit is not needed: "
-            f"use a build of the framework for CUDA {toolkit.major}, or install the package."
+            f"The installed CUDA {toolkit.value} does not have it, and another toolkit is not "
+            f"needed: use a build of the framework for CUDA {toolkit.major}, or install the "
+            "package."
         )
 
 
