@@ -289,8 +289,7 @@ def _outside(case: Case) -> Outside | None:
 
 
 def _failure_of(area: Area, facts: Iterable[Fact]) -> Outside:
-    evidence = _evidence_lines(facts)
-    return Outside(area=area.id, title=area.title, evidence=evidence, fix=area.fix)
+    return Outside(area=area.id, title=area.title, evidence=_evidence_lines(facts), fix=area.fix)
 
 
 def _other_gpus(case: Case) -> list[Fact]:
@@ -306,8 +305,8 @@ def _is_outside(finding: Finding, outside: Outside | None, case: Case) -> bool:
         return False
     if outside.area == "network" and finding.cause == "install_resolution_failure":
         return True
-    if outside.area == "program" and finding.confidence == "possible":
-        return True
+    if finding.confidence == "possible" and case.first("outside", value="device-assert"):
+        return True  # later calls of CUDA fail because of it
     if finding.cause in _WITHOUT_NVIDIA_GPU and _other_gpus(case):
         return True
     return bool(case.about("outside", "other-gpu")) and not case.of_kind(*NVIDIA_KINDS)
