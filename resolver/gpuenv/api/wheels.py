@@ -179,15 +179,16 @@ def read_url(url: str, options: IndexOptions) -> bytes:
 def _missing_builds(error: NoSolutionError, data: CompatibilityData, index: MultiIndex) -> set[str]:
     """Return the refused packages of which an own index may have other builds.
 
-    These are the frameworks of known builds whose files are not in the data, and the companions
-    that the snapshot supplies.
+    These are the frameworks of known builds whose files are not in the data, and what the snapshot
+    supplies beside them, such as torchvision.
     """
     names: set[str] = set()
     for reason in error.explanation.reasons:
         name = reason.subject.partition(" ")[0]
         framework, of_ways = data.framework_of(name), data.framework(name)
         if framework is not None:
-            names.update(framework.distributions if reason.code == "no-offline-file" else ())
+            has_others = reason.code == "no-offline-file" or name != framework.distribution
+            names.update(framework.distributions if has_others else ())
         else:
             ways = of_ways.ways if of_ways is not None else ()
             of_name = (name, *(way.distribution for way in ways))

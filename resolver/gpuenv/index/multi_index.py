@@ -179,8 +179,6 @@ class MultiIndex(Index):
     def _note_failure(self, source: Source, error: PackageIndexError) -> None:
         if isinstance(source, OwnIndex) and not isinstance(error, OfflineError):
             name, have = source.row.name, str(error)
-            if self._own is not None and self._own.is_on_demand(source.row.distributions[0]):
-                return  # the refusal names the build and its index
             reason = Reason(code="index-failed", subject=name, need="", have=have)
             self._failures.setdefault(name, reason)
 

@@ -179,7 +179,7 @@ def smallest_changes(
         request.replace(**alternatives.fields_with(dict.fromkeys(rest))) for rest in rests if rest
     ]
     if codes & {"jetson-wheel", "known-unsupported", "no-code-for-device"}:
-        yield from _elsewhere(alternatives)
+        yield from _elsewhere(alternatives, reasons)
     if request.default_index_only:
         text = "leave out --default-index-only"
         yield from alternatives.changed(text, default_index_only=False)
@@ -250,14 +250,18 @@ def _fewer_gpus(alternatives: Alternatives) -> Iterator[Change]:
         yield Change(change=without.change, gives=result_text(plan))
 
 
-def _elsewhere(alternatives: Alternatives) -> Iterator[Change]:
+def _elsewhere(alternatives: Alternatives, reasons: Sequence[Reason]) -> Iterator[Change]:
     """Yield what serves a GPU for which no known index has code, as the data says it."""
     capabilities = {show_pair(gpu.compute_capability) for gpu in alternatives.host.gpus}
     requested = [parse_requirement(text).name for text in alternatives.texts.values()]
+    needs = [reason.need for reason in reasons if reason.code == "no-candidate"]
+    needed = dict.fromkeys(re.split(r"[^\w.-]", need, maxsplit=1)[0] for need in needs)
     for row in alternatives.data.rule_rows("elsewhere"):
-        names = " ".join(name for name in requested if name in row.distributions)
+        names = [name for name in requested if name in row.distributions]
+        names = names or [name for name in needed if name in row.distributions]
         if names and capabilities & set(row.capabilities):
-            yield Change(change=str(row.value).format(names=names), gives=row.gives)
+            change = str(row.value).format(names=" ".join(names))
+            yield Change(change=change, gives=row.gives)
 
 
 # ---- changes of the request ---------------------------------------------------------------------
