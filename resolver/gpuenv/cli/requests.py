@@ -49,6 +49,7 @@ FILES = {
     ".yml": "read it with --backend conda -r {}",
     ".yaml": "read it with --backend conda -r {}",
 }
+EXPLAIN_DOCKERFILE = "what it installs: gpuenv explain {0}"
 
 
 # ---- the host ------------------------------------------------------------------------------------
@@ -278,9 +279,13 @@ def read_request(
         paths = arguments.requirements, arguments.constraints
         for path in (*arguments.requirements, *arguments.constraints):
             end = os.path.splitext(path)[1].lower()
-            if end in (".toml", ".yml", ".yaml") and os.path.exists(path):
-                hint = FILES[end].format(path)
-                raise InputError(f"{path}: is no requirements file", hint=hint)
+            hint = FILES[end] if end in (".toml", ".yml", ".yaml") else ""
+            if os.path.basename(path) in ("setup.py", "setup.cfg"):
+                hint = FILES[".toml"]
+            elif is_dockerfile(path):
+                hint = EXPLAIN_DOCKERFILE
+            if hint and os.path.exists(path):
+                raise InputError(f"{path}: is no requirements file", hint=hint.format(path))
         overrides, read_url = arguments.overrides, partial(api.read_url, options=options)
         files.append(read_files(*paths, overrides=overrides, name_of=name_of, read_url=read_url))
     for file in files:
@@ -413,7 +418,7 @@ def read_requirement(text: str, name_of: NameOf | None = None) -> str:
     if hint != FILES[".txt"] and api.is_tool_lock(text):
         hint = FILES[".lock"]
     if is_dockerfile(text) or re.fullmatch(r"(Docker|Container)file", text):
-        hint = "what it installs: gpuenv explain {0}"
+        hint = EXPLAIN_DOCKERFILE
     if hint is not None and not os.path.exists(text):
         raise InputError(f"{text}: does not exist")
     if hint is not None:

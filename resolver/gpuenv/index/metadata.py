@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 import os
 import re
 import tarfile
@@ -88,6 +89,7 @@ class FileReader:
     def __init__(self, pages: PageReader, builder: SourceBuilder) -> None:
         self._transport, self._cache, self._options = pages.transport, pages.cache, pages.options
         self._builder = builder
+        self.builds_left: float = math.inf  # of metadata
         self._known: dict[str, list[bytes]] = {}
         for text in self._options.known_metadata:
             content = text.encode()
@@ -235,6 +237,9 @@ class FileReader:
             if not may_build:
                 need, have = "a build to tell its dependencies", f"nothing is built here, and {why}"
                 raise _unusable(wheel.filename, need, have, "PEP 643", code="needs-build")
+            if self.builds_left <= 0:
+                raise PackageIndexError(f"{wheel.filename}: a refusal builds few releases")
+            self.builds_left -= 1
             try:
                 why = f"no wheel fits, and {why}"
                 return self._builder.metadata(wheel, path, why), True, None

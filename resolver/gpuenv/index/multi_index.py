@@ -32,6 +32,7 @@ from .sources import FindLinks, Merged, OfIndex, SimpleIndex, Source
 from .urls import path_to_file_url
 from .variants import ReleaseVariants
 
+MOST_FURTHER_BUILDS = 12  # of metadata, once a request is refused: one takes seconds
 _FIRST_PYTHON = (3, 9)  # the snapshot leaves out wheels for older interpreters
 _OLDEST = Python(version=_FIRST_PYTHON)
 
@@ -316,6 +317,10 @@ class MultiIndex(Index):
             self._prefetcher.request(
                 wheel for wheel in wheels if not self.at_hand(wheel.name) and not wheel.is_sdist
             )
+
+    def limit_builds(self) -> None:
+        """Implement Index.limit_builds."""
+        self._reader.builds_left = MOST_FURTHER_BUILDS
 
     def request_needs(self, wheel: Wheel, extras: Sequence[str]) -> None:
         """Implement Index.request_needs, if a prefetch is running."""

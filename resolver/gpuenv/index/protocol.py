@@ -95,6 +95,9 @@ class Index(ABC):
         """Start to read the dependencies of wheels that may be asked for. Default: nothing."""
         del wheels
 
+    def limit_builds(self) -> None:  # noqa: B027
+        """Build the metadata of few more releases, then raise. Default: nothing."""
+
     def request_needs(self, wheel: Wheel, extras: Sequence[str]) -> None:
         """Start to read what a chosen wheel with extras requires. Default: nothing."""
         del wheel, extras

@@ -358,7 +358,7 @@ def _failure(sdist: Wheel, problem: str, output: str = "", need: str = "") -> Bu
         need, problem = f"{missing[1]} at build time", "build requirements that lack it"
     reason = Reason(
         code="build-failed",
-        subject=f"{sdist.name} {sdist.version}".rstrip(),
+        subject=f"{sdist.name} {sdist.version}".strip() or "the project",
         need=need or "a build of its source distribution that works",
         have=problem,
     )

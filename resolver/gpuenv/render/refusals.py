@@ -5,6 +5,7 @@ Reasons that share a fact are drawn together on one line.
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, zip_longest
@@ -129,9 +130,13 @@ def change_lines(changes: Sequence[Change], reasons: Sequence[Reason]) -> list[s
             return []  # the reason says where the build is
         # Requested packages that no index has.
         unknown = [reason for reason in reasons if reason.code == "not-in-index"]
-        names = sorted({reason.subject for reason in unknown if not reason.dependent})
-        advice = f"correct the name {', '.join(names)}, or give its index: --extra-index-url URL"
-        return wrapped(advice if names else _NOTHING_HELPS, "")
+        names = {reason.subject for reason in unknown if not reason.dependent}
+        advice = []
+        if of_python := sorted(names & sys.stdlib_module_names):
+            advice.append(f"leave out {', '.join(of_python)}: Python itself has these modules")
+        if others := ", ".join(sorted(names.difference(of_python))):
+            advice.append(f"correct the name {others}, or give its index: --extra-index-url URL")
+        return [line for text in advice or [_NOTHING_HELPS] for line in wrapped(text, "")]
     lines = ["what helps (each change is sufficient):"]
     for change in changes:
         lines += wrapped(f"{change.change}: gives {change.gives}", INDENT)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from packaging.dependency_groups import DependencyGroupResolver
@@ -234,8 +235,10 @@ class _Reader:
     ) -> None:
         """Add the requirements of an extra by its normalized name."""
         if name not in self._extras:
-            known = ", ".join(self._extras) or "none"
-            raise InputError(f"{self._path}: the project has no extra {name}; it has {known}")
+            known = f"it has {', '.join(self._extras) or 'none'}"
+            if close := get_close_matches(name, self._extras):
+                known = f"did you mean {' or '.join(close)}?"
+            raise InputError(f"{self._path}: the project has no extra {name}; {known}")
         self.add(self._extras[name], marker, (*ancestors, name))
 
     def where(self, text: str) -> str:

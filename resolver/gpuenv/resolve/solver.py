@@ -107,6 +107,7 @@ def solve(
         except GpuEnvError:
             return None
 
+    index.limit_builds()
     # Each requirement is tried alone, and at most once more to find a larger group.
     trials = Trials(question.attempt, max(MAX_TRIALS, 2 * len(question.roots)))
     trials.note(question.roots, question.failure)

@@ -200,6 +200,7 @@ def smallest_changes(
             yield from _other_driver(alternatives)
         if codes & _PLATFORM_CODES:
             yield from alternatives.on_first(what_if.linux_on_windows(host))
+    yield from _on_the_cpu(alternatives)
     yield from alternatives.edited(chosen for chosen in edits if None in chosen.values())
     if host_may_help and codes & _DEVICE_CODES:
         yield from _fewer_gpus(alternatives)
@@ -288,8 +289,8 @@ def _any_cuda(alternatives: Alternatives) -> Iterator[Change]:
 
     Such as "cupy instead of cupy-cuda13x" and "jax instead of jax[cuda13]".
     """
-    request, data = alternatives.request, alternatives.data
-    for text in alternatives.texts.values():
+    data = alternatives.data
+    for place, text in alternatives.texts.items():
         requirement = parse_requirement(text)
         extras = tuple(extra for extra in requirement.extras if not _NAMES_CUDA.search(extra))
         names_cuda = _NAMES_CUDA.search(requirement.name) or extras != tuple(requirement.extras)
@@ -298,11 +299,24 @@ def _any_cuda(alternatives: Alternatives) -> Iterator[Change]:
         if framework is None or not names_cuda:
             continue
         new = str(requirement.replace(name=framework.name, extras=extras))
-        frameworks = (*(other for other in request.frameworks if other != text), new)
-        kept = tuple(other for other in request.requirements if other != text)
-        yield from alternatives.changed(
-            f"{new} instead of {text}", [(text, new)], frameworks=frameworks, requirements=kept
-        )
+        fields = alternatives.fields_with({place: None})
+        fields["frameworks"] += (new,)
+        yield from alternatives.changed(f"{new} instead of {text}", [(text, new)], **fields)
+
+
+def _on_the_cpu(alternatives: Alternatives) -> Iterator[Change]:
+    """Yield that a framework beside others is asked for as its CPU build, which conflicts less.
+
+    Such as "tensorflow-cpu==2.15.0 instead of tensorflow==2.15.0", of which TensorBoard is used.
+    """
+    for row in alternatives.data.rule_rows("cpu_names") if len(alternatives.texts) > 1 else ():
+        for place, text in alternatives.texts.items():
+            requirement = parse_requirement(text)
+            if requirement.name in row.distributions and not requirement.extras:
+                new = str(requirement.replace(name=str(row.value)))
+                fields = alternatives.fields_with({place: None})
+                fields["requirements"] += (new,)
+                yield from alternatives.changed(f"{new} instead of {text}", [(text, new)], **fields)
 
 
 def _other_names(alternatives: Alternatives, reasons: Sequence[Reason]) -> Iterator[Change]:
