@@ -160,7 +160,7 @@ def read_conda_request(arguments: Namespace) -> tuple[Request, IndexOptions, Hos
     request, options, host = read_request(arguments, host_of_flags, conda=True, asked=asked)
     specs = [spec for project in projects for spec in project.specs]
     request = request.replace(requirements=(*request.requirements, *specs))
-    wheels = [*map(read_requirement, getattr(arguments, "pip", ()))]
+    wheels = list(map(read_requirement, getattr(arguments, "pip", ())))
     for project in projects:
         wheels += project.wheels.requirements
         request, options = _merged(request, options, project.wheels.replace(requirements=()))
@@ -280,7 +280,7 @@ def read_request(
         for path in (*arguments.requirements, *arguments.constraints):
             end = os.path.splitext(path)[1].lower()
             hint = FILES[end] if end in (".toml", ".yml", ".yaml") else ""
-            if os.path.basename(path) in ("setup.py", "setup.cfg"):
+            if os.path.basename(path) == "setup.py":
                 hint = FILES[".toml"]
             elif is_dockerfile(path):
                 hint = EXPLAIN_DOCKERFILE

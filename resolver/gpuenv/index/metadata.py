@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import math
 import os
 import re
 import tarfile
@@ -89,7 +88,7 @@ class FileReader:
     def __init__(self, pages: PageReader, builder: SourceBuilder) -> None:
         self._transport, self._cache, self._options = pages.transport, pages.cache, pages.options
         self._builder = builder
-        self.builds_left: float = math.inf  # of metadata
+        self.builds_left = 1_000_000  # of metadata; see Index.limit_builds
         self._known: dict[str, list[bytes]] = {}
         for text in self._options.known_metadata:
             content = text.encode()

@@ -544,7 +544,7 @@ def _of_environment(path: Path, platform: str) -> _Imported:
         else:
             table["requirements"].append(spec)
     lists = {"channels": read.channels, "wheels": read.wheels.requirements}
-    table |= {key: list(values) for key, values in lists.items() if values}
+    table |= {key: values for key, values in lists.items() if values}
     table |= _options_of(read.wheels)
     return _Imported(files=(os.path.basename(path),), table=table, python=python)
 

@@ -131,12 +131,14 @@ def change_lines(changes: Sequence[Change], reasons: Sequence[Reason]) -> list[s
         # Requested packages that no index has.
         unknown = [reason for reason in reasons if reason.code == "not-in-index"]
         names = {reason.subject for reason in unknown if not reason.dependent}
-        advice = []
-        if of_python := sorted(names & sys.stdlib_module_names):
-            advice.append(f"leave out {', '.join(of_python)}: Python itself has these modules")
-        if others := ", ".join(sorted(names.difference(of_python))):
-            advice.append(f"correct the name {others}, or give its index: --extra-index-url URL")
-        return [line for text in advice or [_NOTHING_HELPS] for line in wrapped(text, "")]
+        advice: list[str] = []
+        if of_python := ", ".join(sorted(names & sys.stdlib_module_names)):
+            advice += wrapped(f"leave out {of_python}: Python itself has these modules", "")
+        if others := ", ".join(sorted(names - sys.stdlib_module_names)):
+            advice += wrapped(
+                f"correct the name {others}, or give its index: --extra-index-url URL", ""
+            )
+        return advice or wrapped(_NOTHING_HELPS, "")
     lines = ["what helps (each change is sufficient):"]
     for change in changes:
         lines += wrapped(f"{change.change}: gives {change.gives}", INDENT)

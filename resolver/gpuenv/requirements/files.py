@@ -100,7 +100,8 @@ def read_lines(lines: Sequence[str], path: str) -> RequirementSet:
     Raises:
         InputError: with FILE: pip:LINE.
     """
-    reader, content = _Reader(None, None), "\n".join(lines).encode()
+    reader = _Reader(None, None)
+    content = "\n".join(lines).encode()
     reader.read(path, f"{path}: pip", "requirements", ancestors=(), content=content)
     return reader.result()
 
@@ -177,10 +178,9 @@ class _Reader:
             content: what is in it, if that was read.
         """
         ancestors = (*ancestors, _place(path))
-        if content is None and _is_url(path) and self.read_url is not None:
-            content = self.read_url(path)
-        elif content is None:
-            content = _read(path, shown_path)
+        if content is None:
+            read_url = self.read_url if _is_url(path) else None
+            content = read_url(path) if read_url else _read(path, shown_path)
         for number, line in _logical_lines(content, shown_path):
             where = f"{shown_path}:{number}"
             text, options = _split(line, where)

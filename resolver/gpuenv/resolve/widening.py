@@ -72,7 +72,7 @@ class Widening:
             # if the user names the framework, older ones.
             if is_users:
                 oldest = min(map(version_key, rows))
-                exact = [text.removeprefix("==") for text in specifiers if is_exact(text)]
+                exact = [text.lstrip("=") for text in specifiers if is_exact(text)]
                 left_out += ["0", *(text for text in exact if version_key(text) < oldest)]
             if not self._any_in(specifiers, left_out):
                 return
