@@ -101,13 +101,11 @@ def test_one_that_cannot_be_built(folder, options, says, server, command):
     assert builds_left(folder) == []
 
 
-@each("most", [0, 1])
-def test_a_refusal_builds_few_more_releases(server, command, monkeypatch, most):
-    monkeypatch.setattr("gpuenv.index.multi_index.MOST_FURTHER_BUILDS", most)
+def test_a_refusal_builds_few_more_releases(server, command, monkeypatch):
+    monkeypatch.setattr("gpuenv.index.multi_index.MOST_FURTHER_BUILDS", 0)
     server.add("beta", "1.0")
     server.add_sdist("sources", "2.0", **OLD)
-    said = command("solve beta==9 sources", status=3).stderr
-    assert said.count("building") == most
+    assert "building" not in command("solve beta==9 sources", status=3).stderr
 
 
 def test_an_older_release_in_place_of_one_that_cannot_be_built(folder, server, command):
