@@ -61,8 +61,12 @@ ALIASES = re.compile(
     r"|sys\.modules(\[(?!__name__)[^]\n]*\] *=[^=]|\.update|\.setdefault)",
     re.MULTILINE,
 )
-# torch's own names come from its extension; these files describe them.
-TORCH = ("torch", "torch._C", "torch._C._VariableFunctions", "torch.functional", "torch.types")
+# torch's own names come from its library; the other files describe them, and leave some out.
+TORCH_LIBRARY = "torch.lib.libtorch_python"
+TORCH = (
+    "torch", "torch._C", "torch._C._VariableFunctions", "torch.functional", "torch.types",
+    TORCH_LIBRARY,
+)  # fmt: skip
 
 Name = tuple[str, str, str]  # the module, "" or the name in it, and the module that needs it
 Wanted = tuple[list[str], list[Name]]  # what METADATA admits of a package, and the names of it
@@ -73,7 +77,7 @@ class Release:
 
     Attributes:
         requires: its Requires-Dist.
-        texts: {module: its text}; of compiled modules "import *".
+        texts: {module: its text}; of compiled modules "import *"; the bytes of TORCH_LIBRARY.
         packages: the modules that have others in them.
         is_compiled: whether it has compiled modules, whose names cannot be read.
     """
@@ -93,8 +97,10 @@ class Release:
                 elif found := PYTHON_FILE.fullmatch(path):
                     module = found["module"].replace("/", ".")
                     is_text = path.endswith((".py", ".pyi"))
-                    text = archive.read(path).decode(errors="replace") if is_text else "import *"
                     self.is_compiled |= not is_text
+                    text = "import *"
+                    if is_text or module == TORCH_LIBRARY:
+                        text = archive.read(path).decode(errors="replace")
                     self.texts[module] = self.texts.get(module, "") + text
                     while "." in module:
                         module = module.rpartition(".")[0]
@@ -127,7 +133,7 @@ class Release:
         text = "".join(self.texts.get(one, "") for one in modules)
         if re.search(rf"\b{name}\b", text):
             return False
-        is_open = self.has_aliases or IS_OPEN.search(text)
+        is_open = IS_OPEN.search(text) or (self.has_aliases and module in self.packages)
         return module in TORCH or not is_open or not (self.is_compiled or name in self.words)
 
     def needs(self) -> Iterator[Name]:
