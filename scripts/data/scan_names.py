@@ -235,7 +235,7 @@ def admitted(release: Release, name: str) -> list[str] | None:
 
 
 def range_of(lines: Sequence[str], fitting: Sequence[str]) -> str:
-    """Return the range of the minor releases that fit, of all that are known, oldest first."""
+    """Return the range of the minor releases that fit, of those that METADATA admits."""
     first, last = lines.index(fitting[0]), lines.index(fitting[-1])
     parts = [f">={fitting[0]}"] if first else []
     parts += [f"!={line}.*" for line in lines[first:last] if line not in fitting]
@@ -303,17 +303,17 @@ class NameScanner:
                 versions[line] = wheel.version
                 lacking[line] = {name for name in asked if release.lacks(*name)}
         for filename, (ranges, names) in wanted.items():
-            fitting = [line for line in versions if not any(n[:2] in lacking[line] for n in names)]
             admits = [
                 line
                 for line, version in versions.items()
                 if all(contains(range_, version) for range_ in ranges)
             ]
-            wrong = [line for line in admits if line not in fitting]
-            if wrong and len(wrong) < len(admits):
-                module, name, user = next(n for n in names if n[:2] in lacking[wrong[-1]])
+            fitting = [line for line in admits if not any(n[:2] in lacking[line] for n in names)]
+            if fitting and len(fitting) < len(admits):
+                wrong = next(line for line in reversed(admits) if line not in fitting)
+                module, name, user = next(n for n in names if n[:2] in lacking[wrong])
                 text = f"{module}.{name}".rstrip(".")
-                yield filename, {"range": range_of([*versions], fitting), "name": text, "in": user}
+                yield filename, {"range": range_of(admits, fitting), "name": text, "in": user}
 
 
 ARGUMENTS = {
