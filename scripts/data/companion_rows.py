@@ -59,17 +59,20 @@ def companion_rows(document: Companions, folder: Path) -> dict[str, list[Row]]:
             rows.setdefault(name, []).append((row.versions, fields, row.platforms))
     lines = scan_lines(folder, "companions.jsonl")
     linker = Linker(lines, document.compares_cuda, folder)
-    for wheels, links in ((lines, linker.links), (scan_lines(folder, "names.jsonl"), named_links)):
+    named = scan_lines(folder, "names.jsonl")
+    named_needs = {line["file"]: line["needs"] for line in named}
+
+    def links(line: Line) -> dict[str, Any]:
+        fields = {} if "needs" in line else linker.links(line)
+        needs = {name: need["range"] for name, need in named_needs.get(line["file"], {}).items()}
+        needs |= dict(fields.get("frameworks", ()))
+        return fields | ({"frameworks": list(needs.items())} if needs else {})
+
+    for wheels in (lines, named):
         for name, group in groupby(wheels, key=lambda line: str(line["name"])):
             released = sorted(group, key=lambda line: version_key(line["version"]))
             rows.setdefault(name, []).extend(merged(released, list(map(links, released))))
     return dict(sorted(rows.items()))
-
-
-def named_links(line: Line) -> dict[str, Any]:
-    """Return the fields of Links, but for the source, of a line of names.jsonl."""
-    ranges = [[name, need["range"]] for name, need in line["needs"].items()]
-    return {"frameworks": ranges} if ranges else {}
 
 
 class Linker:

@@ -50,7 +50,10 @@ BESIDE = {
     "tf_keras": "tf-keras", "timm": "timm", "tokenizers": "tokenizers", "torch": "torch",
     "torchmetrics": "torchmetrics", "torchvision": "torchvision", "transformers": "transformers",
 }  # fmt: skip
-OLDEST = {"torch": Version("1.13"), "numpy": Version("1.22"), "tensorflow": Version("2.11")}
+OLDEST = {
+    "numpy": Version("1.22"), "tensorflow": Version("2.11"), "torch": Version("1.13"),
+    "transformers": Version("4.0"),
+}  # fmt: skip
 PYTHON_FILE = re.compile(
     r"(?P<module>[\w/]+?)(/__init__)?(\.pyi?|\.(cpython|abi3)[\w.-]*\.so|\.so)"
 )
