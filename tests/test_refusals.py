@@ -4,7 +4,7 @@ import pytest
 
 import gpuenv
 from gpuenv.errors import NoSolutionError, Reason
-from gpuenv.model import Request
+from gpuenv.model import IndexOptions, Request
 from gpuenv.render.refusals import reason_lines
 from gpuenv.render.values import reasons_json
 from tables import cases, data_file, each
@@ -32,7 +32,7 @@ def test_a_refusal_has_all_reasons(case):
 def test_a_refusal_of_frameworks_has_all_reasons(case):
     request = Request(frameworks=tuple(case["frameworks"]), requirements=tuple(case["requires"]))
     with pytest.raises(NoSolutionError) as refusal:
-        gpuenv.solve(request, host_of(case), changes=False)
+        gpuenv.solve(request, host_of(case), IndexOptions(offline=True), changes=False)
     assert reasons_of(refusal.value) == case["reasons"]
 
 

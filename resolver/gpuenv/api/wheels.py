@@ -86,7 +86,9 @@ def solve(
             index.read_own(missing)
             plan = resolve()
     except NoSolutionError as error:
-        reasons = (*error.explanation.reasons, *index.failures())
+        reasons = error.explanation.reasons
+        if all(reason.code != "no-offline-file" for reason in reasons):  # which names its index
+            reasons += index.failures()
         raise NoSolutionError(error.explanation.replace(reasons=reasons)) from None
     finally:
         index.stop_prefetch()
