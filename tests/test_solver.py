@@ -106,14 +106,6 @@ def test_the_data_refuse_a_gpu_stack_although_an_index_does_not_answer():
         answer("torch==2.5.99", "b")
 
 
-def test_the_index_is_asked_for_releases_of_each_framework():
-    asked, index = [], Snapshot({"torch": {"2.9.0": {}}, "jax": {"0.6.2": {}}})
-    request = Request(requirements=("torch==1.9", "jax==0.3"))
-    with pytest.raises(NoSolutionError):
-        solve(request, HOST, DATA, index, TargetEnvironment, widen=asked.append)
-    assert {"torch", "jax"} <= {*asked}
-
-
 @each("requirements subject", TABLES["a_refusal_names_the_requirements_as_they_were_written"])
 def test_a_refusal_names_the_requirements_as_they_were_written(requirements, subject):
     packages = {"jax": {"0.6.2": {}}, "torch": {"2.9.0": {}}, "b": {"1.0": {}}}

@@ -189,7 +189,10 @@ def _missing_builds(error: NoSolutionError, data: CompatibilityData, index: Mult
         name = reason.subject.partition(" ")[0]
         framework, of_ways = data.framework_of(name), data.framework(name)
         if framework is not None:
-            has_others = reason.code == "no-offline-file" or name != framework.distribution
+            if name == framework.distribution:
+                has_others = reason.code == "no-offline-file"
+            else:
+                has_others = reason.code != "no-version"
             names.update(framework.distributions if has_others else ())
         else:
             ways = of_ways.ways if of_ways is not None else ()

@@ -87,9 +87,6 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         for root in roots:
             if isinstance(root, PackageRequirement) and root.specifier:
                 self._requested_ranges.setdefault(root.name, []).append(root.specifier)
-            elif isinstance(root, FrameworkRequirement):
-                # The first one without a release ends the resolution: ask for those of all now.
-                widening.try_for(root.framework.distribution, [root.specifier])
         nodes = [*self._dependents(roots, frameworks), *frameworks]
         self.order = {identifier: place for place, identifier in enumerate(nodes)}
 
