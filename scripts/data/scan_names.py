@@ -111,9 +111,13 @@ class Release:
                         self.texts.setdefault(module, "")
 
     @cached_property
-    def words(self) -> set[str]:
-        """Return every word of the wheel."""
-        return {word for text in self.texts.values() for word in re.findall(r"\w+", text)}
+    def words(self) -> dict[str, set[str]]:
+        """Return the words of each module."""
+        return {module: {*re.findall(r"\w+", text)} for module, text in self.texts.items()}
+
+    def has_word(self, word: str) -> bool:
+        """Return whether a word is anywhere in the wheel."""
+        return any(word in words for words in self.words.values())
 
     @cached_property
     def has_aliases(self) -> bool:
@@ -129,15 +133,15 @@ class Release:
             parent, _, last = module.rpartition(".")
             if name:
                 return bool(parent) and self.lacks(parent, last)
-            return not self.has_aliases or last not in self.words
+            return not (self.has_aliases and self.has_word(last))
         if not name or f"{module}.{name}" in self.texts:
             return False
         modules = TORCH if module == "torch" else (module,)
-        text = "".join(self.texts.get(one, "") for one in modules)
-        if re.search(rf"\b{name}\b", text):
+        if any(name in self.words.get(one, ()) for one in modules):
             return False
-        is_open = IS_OPEN.search(text) or (self.has_aliases and module in self.packages)
-        return module in TORCH or not is_open or not (self.is_compiled or name in self.words)
+        is_open = self.has_aliases and module in self.packages
+        is_open = is_open or IS_OPEN.search(self.texts[module])
+        return module in TORCH or not (is_open and (self.is_compiled or self.has_word(name)))
 
     def needs(self) -> Iterator[Name]:
         """Yield the names of other packages that are needed to import this one."""
