@@ -139,8 +139,8 @@ class Release:
         modules = TORCH if module == "torch" else (module,)
         if any(name in self.words.get(one, ()) for one in modules):
             return False
-        is_open = self.has_aliases and module in self.packages
-        is_open = is_open or IS_OPEN.search(self.texts[module])
+        may_have_more = self.has_aliases and module in self.packages
+        is_open = may_have_more or IS_OPEN.search(self.texts[module])
         return module in TORCH or not (is_open and (self.is_compiled or self.has_word(name)))
 
     def needs(self) -> Iterator[Name]:
@@ -296,7 +296,7 @@ class NameScanner:
     def compared(
         self, beside: str, wanted: Mapping[str, Wanted]
     ) -> Iterator[tuple[str, dict[str, str]]]:
-        """Yield (file, {"range", "name", "in"}) of the wheels that METADATA admits too much for.
+        """Yield (file, {"range", "name", "in"}) of each wheel whose METADATA admits too much.
 
         Those for which no release fits are left out: what is read there is not what happens.
         """

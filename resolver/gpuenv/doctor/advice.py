@@ -171,7 +171,7 @@ def _broken_release(case: Case) -> Iterator[str]:
         yield f"{name} {version} is known to be broken: {reason}. Use {name} {instead}."
 
 
-def _installed_toolkit(case: Case) -> Iterator[str]:
+def _cuda_at_hand(case: Case) -> Iterator[str]:
     """Say what an installed toolkit, or an older driver, means for a missing library."""
     toolkit = case.first("toolkit")
     driver = case.first("driver-cuda")
@@ -442,7 +442,7 @@ def _gib(size: int) -> str:
     return f"{size / (1 << 30):.2f} GiB"
 
 
-_LIBRARIES: Sequence[_Advice] = (_owners, _installed_toolkit)
+_LIBRARIES: Sequence[_Advice] = (_owners, _cuda_at_hand)
 _ADVICE: Mapping[str, Sequence[_Advice]] = {
     "cuda_lib_missing": (_broken_release, *_LIBRARIES),
     "cuda_major_mismatch": (*_LIBRARIES, _compiler_of_extension),

@@ -96,7 +96,7 @@ class Index(ABC):
         del wheels
 
     def limit_builds(self) -> None:  # noqa: B027
-        """Build the metadata of few more releases, then raise. Default: nothing."""
+        """From now on, build the metadata of a few releases only. Default: nothing."""
 
     def request_needs(self, wheel: Wheel, extras: Sequence[str]) -> None:
         """Start to read what a chosen wheel with extras requires. Default: nothing."""

@@ -95,7 +95,7 @@ def read_files(
 
 
 def read_lines(lines: Sequence[str], path: str) -> RequirementSet:
-    """Read the lines of a requirements file that are in another file, the list of pip.
+    """Read lines of a requirements file from another file, such as those below `pip` in YAML.
 
     Raises:
         InputError: with FILE: pip:LINE.

@@ -305,7 +305,7 @@ def _any_cuda(alternatives: Alternatives) -> Iterator[Change]:
 
 
 def _on_the_cpu(alternatives: Alternatives) -> Iterator[Change]:
-    """Yield that a framework beside others is asked for as its CPU build, which conflicts less.
+    """Yield requests for the CPU build of a framework beside others; it conflicts less.
 
     Such as "tensorflow-cpu==2.15.0 instead of tensorflow==2.15.0", of which TensorBoard is used.
     """
