@@ -80,7 +80,12 @@ class RuleRow(Value, forbid_unknown_fields=False):
     libraries: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
+    beside: dict[str, str] = {}
     source: str
+
+    def is_about(self, distribution: str, version: str) -> bool:
+        """Return whether a release is one of the row."""
+        return distribution in self.distributions and within(version, self.versions)
 
 
 class _Tables(Value, forbid_unknown_fields=False):
@@ -424,9 +429,15 @@ class CompatibilityData:
         return distribution in self._framework_distributions or self.is_library(distribution)
 
     def names(self) -> Sequence[str]:
-        """Return the distributions that the data has builds or rows of, in alphabetical order."""
-        companions = (*self._tables.companions, *self._tables.extension_libraries)
-        return sorted({*self._framework_distributions, *self._libraries, *companions})
+        """Return the distributions that the data has builds of or names in rows, in order."""
+        tables = self._tables
+        names = {*self._framework_distributions, *self._libraries}
+        names.update(tables.companions, tables.extension_libraries)
+        for rows in tables.companions.values():
+            names.update(name for _, links, _ in rows for name, _ in links.frameworks)
+        for _, (ones, _), (others, _), *_ in tables.bad_pairs:
+            names.update(ones, others)
+        return sorted(names)
 
     def _releases_of(self, distribution: str) -> Releases:
         if distribution not in self._releases:
@@ -539,6 +550,22 @@ class CompatibilityData:
             if distribution in row.distributions and is_meant:
                 return row
         return None
+
+    def needed_beside(self, versions: Mapping[str, str]) -> list[RuleRow]:
+        """Return the rows of what releases require because of one of those beside them (R10).
+
+        Args:
+            versions: the releases: {distribution: version}.
+        """
+        return [
+            row
+            for row in self.rule_rows("needed_beside")
+            if any(row.is_about(*release) for release in versions.items())
+            and any(
+                name in versions and within(versions[name], range_)
+                for name, range_ in row.beside.items()
+            )
+        ]
 
     def _rule(
         self, table: str, version: str, platform: str, *, distribution: str = "", variant: str = ""

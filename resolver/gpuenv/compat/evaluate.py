@@ -726,7 +726,7 @@ def environment_findings(
         yield from _about(reasons, package)
     for package in frameworks.values():
         yield from _cudnn_of_build(package, packages, host)
-    yield from _release_findings(packages)
+    yield from _release_findings(packages, data)
     yield from _disagreements(packages, host, data)
     wheels = [(package.distribution, package.version) for package in packages]
     yield from _about(shared_path_reasons(wheels, data))
@@ -737,18 +737,35 @@ def reasons_beside(
 ) -> Iterator[Reason]:
     """Yield what packages do not share with others, which stay as they are (R4, R5, R10, R11)."""
     names, together = {package.name for package in packages}, [*others, *packages]
-    for findings in (_release_findings(together), _disagreements(together, host, data)):
+    for findings in (_release_findings(together, data), _disagreements(together, host, data)):
         yield from (reason for reason, concerned in findings if names.intersection(concerned))
 
 
-def _release_findings(packages: Sequence[Package]) -> Iterator[Finding]:
-    """R10: the releases of the frameworks that packages were built for."""
+def _release_findings(packages: Sequence[Package], data: CompatibilityData) -> Iterator[Finding]:
+    """R10: the frameworks that packages were built for, and what they need because of others.
+
+    Code: extension-release.
+    """
     versions = {package.name: package.version for package in packages}
     versions |= {package.framework: package.version for package in packages if package.on_path}
     for package in packages:
         if package.links is not None:
             reasons = rules.framework_reasons(package.subject, package.links, versions)
             yield from _about(reasons, package)
+    for row in data.needed_beside(versions):
+        others = [f"{name} {versions[name]}" for name in row.beside if name in versions]
+        for need in (name for name in row.requires if name not in versions):
+            have = f"none beside {' and '.join(others)}"
+            for package in packages:
+                if row.is_about(package.name, package.version):
+                    reason = Reason(
+                        code="extension-release",
+                        subject=package.subject,
+                        need=need,
+                        have=have,
+                        source=row.source,
+                    )
+                    yield reason, (package.name,)
 
 
 def shared_path_reasons(

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from ..compat import evaluate
+from ..compat.data import RuleRow
 from ..compat.evaluate import Package
 from ..errors import OfflineError, Reason, UnusableFileError, deciding_first
 from ..model import Build, Host, Library, Requirement, show_pair
@@ -36,13 +37,17 @@ class ReleaseFacts:
     Attributes:
         store: the candidates.
         owners: how distributions that install the same paths are treated.
+        beside: the rows of what releases require because of others that a resolution has chosen.
         host_doubts: doubts about the host itself.
         offline: what was not in the cache. A solution may exist without.
     """
 
-    def __init__(self, store: CandidateStore, owners: Owners) -> None:
+    def __init__(
+        self, store: CandidateStore, owners: Owners, beside: Sequence[RuleRow] = ()
+    ) -> None:
         self.store = store
         self.owners = owners
+        self.beside = beside
         self._host = store.host
         self._data = store.data
         self._reasons: dict[Release, tuple[Reason, ...]] = {}
@@ -308,6 +313,9 @@ class ReleaseFacts:
                 if specifier:
                     name = self.store.index.name_of(framework)
                     yield self.owners.in_place(PackageRequirement(name, (), specifier))
+            for row in self.beside:
+                if row.is_about(candidate.name, candidate.version):
+                    yield from (PackageRequirement(name, (), "") for name in row.requires)
         try:
             dependencies = self.store.dependencies(candidate.wheel)
         except UnusableFileError as error:

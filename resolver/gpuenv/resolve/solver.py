@@ -172,7 +172,7 @@ class _Question:
         """
         widening = Widening(widen, self.store, self.facts.owners.named)
         try:
-            resolver, nodes = self._with_one_owner(widening)
+            resolver, nodes = self._complete(widening)
         except ImpossibleError as error:
             self.failure = error
             self.index_doubts = tuple(widening.doubts())
@@ -203,26 +203,32 @@ class _Question:
         _check_hashes(plan)
         return plan
 
-    def _with_one_owner(self, widening: Widening) -> tuple[LearningResolver, list[Node]]:
-        """Return a solution in which nothing is left that another package can replace (R5).
+    def _complete(self, widening: Widening) -> tuple[LearningResolver, list[Node]]:
+        """Return a solution in which no package is to be replaced (R5) and none lacks (R10).
 
-        What takes whose place shows in a first solution. If there is none, it shows in what was
-        required: the package to be replaced may have no release that can be installed.
+        What takes whose place, and what a release requires because of others beside it, shows in a
+        first solution. If there is none, the former shows in what was required: the package to be
+        replaced may have no release that can be installed.
         """
         first: tuple[ReleaseFacts, ImpossibleError] | None = None
         while True:
             try:
                 solution = self._resolve(self.roots, widening)
-                owners = self.facts.owners.replacing(_versions(solution[1]))
-                if owners is None:
+                versions = _versions(solution[1])
+                owners = self.facts.owners.replacing(versions)
+                new = self.store.data.needed_beside(versions)
+                new = [row for row in new if row not in self.facts.beside]
+                if owners is None and not new:
                     return solution
+                beside = (*self.facts.beside, *new)
             except ImpossibleError as error:
                 owners = self.facts.owners.replacing(self.facts.required_names())
+                beside = tuple(self.facts.beside)
                 first = first or (self.facts, error)
                 if owners is None or error is not first[1]:
                     self.facts, error = first
                     raise error from None
-            self.facts = ReleaseFacts(self.store, owners)
+            self.facts = ReleaseFacts(self.store, owners or self.facts.owners, beside)
 
     def _is_stack_impossible(self) -> bool:
         """Return whether the data and the snapshot alone refuse the request's GPU stack.
