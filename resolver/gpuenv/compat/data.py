@@ -80,7 +80,7 @@ class RuleRow(Value, forbid_unknown_fields=False):
     libraries: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
-    beside: dict[str, str] = {}
+    beside: dict[str, str] = msgspec.field(default_factory=dict)
     source: str
 
     def is_about(self, distribution: str, version: str) -> bool:

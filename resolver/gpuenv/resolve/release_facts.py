@@ -272,7 +272,9 @@ class ReleaseFacts:
         if node not in self._requirements:
             requirements: Iterator[NodeRequirement] = iter(())
             if isinstance(node, Candidate):
-                requirements = self._requirements_of_candidate(node)
+                rows = [row for row in self.beside if row.is_about(node.name, node.version)]
+                needed = (PackageRequirement(name, (), "") for row in rows for name in row.requires)
+                requirements = chain(self._requirements_of_candidate(node), needed)
             elif isinstance(node, Variant):
                 requirements = self._requirements_of_variant(node)
             self._requirements[node] = tuple(requirements)
@@ -313,9 +315,6 @@ class ReleaseFacts:
                 if specifier:
                     name = self.store.index.name_of(framework)
                     yield self.owners.in_place(PackageRequirement(name, (), specifier))
-            for row in self.beside:
-                if row.is_about(candidate.name, candidate.version):
-                    yield from (PackageRequirement(name, (), "") for name in row.requires)
         try:
             dependencies = self.store.dependencies(candidate.wheel)
         except UnusableFileError as error:
