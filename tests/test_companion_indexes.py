@@ -23,14 +23,15 @@ TORCH = ("torch-2.8.0", "torch-2.9.1", "torch-2.15.0")
 
 def file_of(stem, owner="", padding=0):
     """A source distribution, or a wheel whose METADATA names an owner."""
-    name, version = stem.removesuffix(".tar.gz").split("-")
+    name, version, *tags = stem.removesuffix(".tar.gz").split("-", 2)
     described = version
     if stem.endswith(".tar.gz"):
         return make_sdist(name, version, ["torch"])
     if "torch" in version or "pt" in version:  # as in wheels of flash-attn
         described = version.partition("+")[0]
     text = f"Metadata-Version: 2.1\nName: {owner or name}\nVersion: {described}\n"
-    return make_wheel(name, version, tag="cp312-cp312-linux_x86_64", metadata=text, padding=padding)
+    tag = "".join(tags) or "cp312-cp312-linux_x86_64"
+    return make_wheel(name, version, tag=tag, metadata=text, padding=padding)
 
 
 def page(shape, folder, files):

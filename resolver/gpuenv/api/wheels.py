@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
@@ -186,7 +187,7 @@ def _missing_builds(error: NoSolutionError, data: CompatibilityData, index: Mult
     """
     names: set[str] = set()
     for reason in error.explanation.reasons:
-        name = reason.subject.partition(" ")[0]
+        name = re.split(r"[^\w.-]", reason.subject)[0]  # torchvision 0.23.0 or torchvision<0.24
         framework, of_ways = data.framework_of(name), data.framework(name)
         if framework is not None:
             if name == framework.distribution:
