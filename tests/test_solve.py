@@ -10,7 +10,7 @@ from gpuenv.compat import data
 from gpuenv.compat.architectures import driver_branch
 from gpuenv.lock import pylock
 from gpuenv.lock.host_fit import fit
-from gpuenv.model import Request, parse_release
+from gpuenv.model import IndexOptions, Request, parse_release
 from hosts import host_of
 from tables import cases, data_file
 
@@ -28,15 +28,16 @@ def request_of(case):
 
 @cases(CASES)
 def test_cases(case):
+    options = IndexOptions(package_indexes=tuple(case.get("package_indexes", ())))
     if "refused" in case:
         with pytest.raises(gpuenv.NoSolutionError) as refusal:
-            gpuenv.solve(request_of(case), host_of(case))
+            gpuenv.solve(request_of(case), host_of(case), options)
         explanation = refusal.value.explanation
         assert set(case["refused"]) <= {reason.code for reason in explanation.reasons}
         assert all(reason.need and reason.have and reason.subject for reason in explanation.reasons)
         assert set(case.get("changes", ())) <= {change.change for change in explanation.changes}
         return
-    plan = gpuenv.solve(request_of(case), host_of(case))
+    plan = gpuenv.solve(request_of(case), host_of(case), options)
     choice = plan.choices[0]
     assert choice.version == case["torch"]
     assert choice.variant == case.get("variant", choice.variant)

@@ -110,6 +110,10 @@ class MultiIndex(Index):
         source = self._sources.get(name) or self._widened.get(name) or self._local_source(name)
         return source is not None and (source is self._snapshot or isinstance(source, OfIndex))
 
+    def is_bound(self, name: str) -> bool:
+        """Implement Index.is_bound."""
+        return name in self._bound
+
     def widen(self, name: str) -> bool:
         """Bind a name of the snapshot to the default index, for releases that the snapshot lacks.
 

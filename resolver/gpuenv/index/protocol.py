@@ -87,6 +87,10 @@ class Index(ABC):
         """Return whether everything about a package is local. Default: False."""
         return False
 
+    def is_bound(self, name: str) -> bool:
+        """Return whether a project names the only index of a package. Default: False."""
+        return False
+
     def left_out(self, name: str) -> Sequence[str]:
         """List versions that exist but are not in `files`. Default: none, the list is complete."""
         return ()

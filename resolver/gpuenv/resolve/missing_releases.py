@@ -158,7 +158,7 @@ def missing_build_reasons(facts: ReleaseFacts, requirement: PackageRequirement) 
             have no such builds.
     """
     store, name, specifier = facts.store, requirement.name, requirement.specifier
-    if "+" in specifier or store.request.default_index_only:
+    if "+" in specifier or store.request.default_index_only or store.index.is_bound(name):
         return
     candidates = store.candidates(name)
     # Other releases have no wheel for the interpreter on any index.

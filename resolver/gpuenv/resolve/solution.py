@@ -157,7 +157,7 @@ class Solution:
             return
         candidates = store.candidates(name)
         yield from self._better(name, root.specifier, candidates, chosen)
-        if chosen.build is not None:
+        if chosen.build is not None and not store.index.is_bound(name):
             yield from self._builds_without_files(chosen, chosen.build.version)
 
     def _builds_without_files(self, chosen: Candidate, oldest: str) -> Iterator[Rejection]:
