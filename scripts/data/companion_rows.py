@@ -68,7 +68,8 @@ def companion_rows(document: Companions, folder: Path) -> dict[str, list[Row]]:
         needs |= dict(fields.get("frameworks", ()))
         return fields | ({"frameworks": list(needs.items())} if needs else {})
 
-    for wheels in (lines, named):
+    linked = {line["file"] for line in lines}
+    for wheels in (lines, [line for line in named if line["file"] not in linked]):
         for name, group in groupby(wheels, key=lambda line: str(line["name"])):
             released = sorted(group, key=lambda line: version_key(line["version"]))
             rows.setdefault(name, []).extend(merged(released, list(map(links, released))))
