@@ -142,12 +142,10 @@ class Transport:
             if "," in response.headers.get("Content-Encoding", ""):
                 # 64 KiB could expand to gigabytes
                 raise _ResponseError("sent a response that is compressed several times")
-            body = BytesIO()
-            for chunk in _chunks(response, end):
-                body.write(chunk)
-                if body.tell() > MAX_PAGE_BYTES:
-                    raise _ResponseError(f"sent more than {MAX_PAGE_BYTES >> 20} MiB")
-            return _reply(response, body.getvalue())
+            body = _body(response, end, MAX_PAGE_BYTES)
+            if len(body) > MAX_PAGE_BYTES:
+                raise _ResponseError(f"sent more than {MAX_PAGE_BYTES >> 20} MiB")
+            return _reply(response, body)
 
         return self._request(url, subject, lambda: headers or {}, read)
 
@@ -168,13 +166,8 @@ class Transport:
         span = f"bytes={'' if first is None else first}-{last}"
 
         def read(response: requests.Response, end: float) -> Reply:
-            body = BytesIO()
-            if response.status_code == PARTIAL:
-                for chunk in _chunks(response, end):
-                    body.write(chunk)
-                    if body.tell() > wanted:
-                        break
-            return _reply(response, body.getvalue())
+            is_partial = response.status_code == PARTIAL
+            return _reply(response, _body(response, end, wanted) if is_partial else b"")
 
         headers = {"Accept-Encoding": "identity", "Range": span}
         return self._request(url, subject, lambda: headers, read)
@@ -335,12 +328,6 @@ def open_session() -> requests.Session:
         def cert_verify(self, conn: Any, *_: object) -> None:
             conn.cert_reqs = "CERT_REQUIRED"
 
-        def build_connection_pool_key_attributes(
-            self, request: requests.PreparedRequest, verify: object, cert: Any = None
-        ) -> Any:
-            del verify  # the context has the certificates
-            return super().build_connection_pool_key_attributes(request, True, cert)
-
     session = requests.Session()
     for scheme in ("http://", "https://"):
         session.mount(scheme, Adapter(_HOSTS, MAX_THREADS))
@@ -371,6 +358,16 @@ def _chunks(response: requests.Response, end: float, speed: float | None = None)
         if time.monotonic() > end:
             raise _too_slow()
         yield chunk
+
+
+def _body(response: requests.Response, end: float, most: int) -> bytes:
+    """Return the body of a response; of one with more than `most` bytes, a few more than these."""
+    body = BytesIO()
+    for chunk in _chunks(response, end):
+        body.write(chunk)
+        if body.tell() > most:
+            break
+    return body.getvalue()
 
 
 def _too_slow() -> _ResponseError:
