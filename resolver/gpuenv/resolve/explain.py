@@ -28,21 +28,17 @@ from .graph import (
     Token,
     UnmetRequirement,
     Variant,
-    without_extras,
 )
 from .missing_releases import NO_CANDIDATE, missing_build_reasons, missing_release_reason
 from .release_facts import ReleaseFacts
 from .resolution import ImpossibleError
 
 Roots = tuple[NodeRequirement, ...]
-# requirements, packages of which few releases are looked at, the number of conflicts after which
-# there is no answer -> the candidates of a solution; raises ImpossibleError
-Attempt = Callable[[Sequence[NodeRequirement], Collection[str], int], list[Node]]
+# requirements, packages of which few releases are looked at -> the candidates of a solution; raises
+# ImpossibleError
+Attempt = Callable[[Sequence[NodeRequirement], Collection[str]], list[Node]]
 
-MAX_TRIAL_CONFLICTS = 300  # of a part of a request: each can need the metadata of another release
 REQUEST = "the request"
-# Trials that only save other trials: how many, and the conflicts after which one ends.
-MAX_RESTS, FEW_CONFLICTS = 3, 20
 ALL_PAIRS_UP_TO = 6  # requirements; of more only pairs with a framework are tried
 
 
@@ -170,7 +166,7 @@ def _reasons_against_all(
 # ---- the causes of a resolution -----------------------------------------------------------------
 
 
-def _cause_reasons(facts: ReleaseFacts, causes: Sequence[Cause]) -> list[Reason]:
+def _cause_reasons(facts: ReleaseFacts, causes: Collection[Cause]) -> list[Reason]:
     """Return the requirements on one package that no release meets together, and unusable files."""
     # requirement: the packages and versions that have it. There may be hundreds of releases.
     owners: dict[tuple[Identifier, str], set[tuple[str, str]]] = {}
@@ -282,10 +278,7 @@ class Trials:
         self._results[_key(roots)] = result
 
     def solve(
-        self,
-        roots: Sequence[NodeRequirement],
-        sparse: Collection[str] = (),
-        max_conflicts: int = MAX_TRIAL_CONFLICTS,
+        self, roots: Sequence[NodeRequirement], sparse: Collection[str] = ()
     ) -> list[Node] | ImpossibleError | None:
         """Return a solution, which may have doubts; None if the answer is not known.
 
@@ -298,14 +291,13 @@ class Trials:
         if self._trials_left > 0:
             self._trials_left -= 1
             try:
-                result = self._attempt(roots, sparse, max_conflicts)
+                result = self._attempt(roots, sparse)
                 self._solved.append(frozenset(map(str, roots)))
             except ImpossibleError as error:
                 result = error.with_traceback(None)
             except GpuEnvError:  # an index did not answer, or too many conflicts
                 pass
-        if result is not None or max_conflicts == MAX_TRIAL_CONFLICTS:
-            self._results[key] = result
+        self._results[key] = result
         return result
 
     def fails(self, roots: Sequence[NodeRequirement]) -> bool:
@@ -334,7 +326,6 @@ def conflicting_groups(trials: Trials, roots: Sequence[NodeRequirement]) -> list
     These are single requirements and pairs, or else one larger group. The result is empty if too
     little is known.
     """
-    blamed = _blamed(trials, roots)
     groups: list[Roots] = [(root,) for root in roots if trials.fails((root,))]
     possible = [root for root in roots if (root,) not in groups]
     for pair in combinations(possible, 2):
@@ -343,29 +334,7 @@ def conflicting_groups(trials: Trials, roots: Sequence[NodeRequirement]) -> list
             groups.append(pair)
     if groups or len(roots) == 1:
         return groups
-    if trials.fails(blamed):
-        return _larger_group(trials, blamed)
     return _larger_group(trials, roots)
-
-
-def _blamed(trials: Trials, roots: Sequence[NodeRequirement]) -> list[NodeRequirement]:
-    """Return the requirements that the proof of the refusal blames, and those that block the rest.
-
-    If the rest has a solution, each of its requirements is possible alone. If there are many to
-    blame, or many conflicts, trials of single requirements take less time.
-    """
-    rest, blamed = list(roots), []
-    result = trials.solve(rest)
-    for _ in range(MAX_RESTS):
-        if not isinstance(result, ImpossibleError):
-            break
-        nodes = {without_extras(result.node)}
-        for cause in result.causes:
-            nodes.add(without_extras((cause.parent or cause.requirement).identifier))
-        blamed += [root for root in rest if without_extras(root.identifier) in nodes]
-        rest = [root for root in rest if root not in blamed]
-        result = trials.solve(rest, max_conflicts=FEW_CONFLICTS)
-    return blamed
 
 
 def _larger_group(trials: Trials, roots: Sequence[NodeRequirement]) -> list[Roots]:

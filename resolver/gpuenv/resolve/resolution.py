@@ -45,15 +45,8 @@ _MAX_REPLACEMENTS = 3
 class ImpossibleError(ResolutionImpossible[NodeRequirement, Node]):
     """It is proven that no set of candidates meets the requirements.
 
-    Attributes:
-        node: the node of a requirement of the request, of which no candidate can be chosen.
-        causes: why, down to requirements that nothing meets (see LearningResolver.proof).
+    `causes` say why, down to requirements that nothing meets (see LearningResolver.proof).
     """
-
-    def __init__(self, node: Identifier, causes: Sequence[Cause]) -> None:
-        super().__init__(causes)
-        self.causes: Sequence[Cause] = causes
-        self.node = node
 
 
 class _RejectedError(Exception):
@@ -147,7 +140,7 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
             try:
                 self._add(begin.criteria, root, None)
             except _RejectedError as error:
-                raise ImpossibleError(root.identifier, self.proof(error.causes)) from None
+                raise ImpossibleError(self.proof(error.causes)) from None
         trail = [begin]
         conflicts = 0
         replacements: Counter[Identifier] = Counter()
@@ -170,7 +163,7 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
                 self.reporter.ending_round(len(trail), step)
                 continue
             if not step.nogood:
-                raise ImpossibleError(node, self.proof(step.causes))
+                raise ImpossibleError(self.proof(step.causes))
             conflicts += 1
             self.reporter.resolving_conflicts(step.causes)
             if conflicts == max_conflicts:

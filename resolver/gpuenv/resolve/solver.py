@@ -25,7 +25,7 @@ from ..model import Host, Plan, Request
 from ..requirements.target import TargetEnvironment
 from ..requirements.versions import public
 from .candidates import CandidateStore
-from .explain import MAX_TRIAL_CONFLICTS, Trials, explain
+from .explain import Trials, explain
 from .graph import (
     Candidate,
     FrameworkRequirement,
@@ -47,6 +47,7 @@ from .suggestions import MAX_CHANGES, Alternatives, smallest_changes
 from .widening import MoreReleasesError, Widening
 
 MAX_TRIALS = 60  # of parts of a request that has no solution
+MAX_TRIAL_CONFLICTS = 300  # of a part: each can need the metadata of another release
 SUBJECTS = 5  # requirements that name a request
 
 EnvironmentFor = Callable[[Host], TargetEnvironment]
@@ -236,25 +237,20 @@ class _Question:
             return True
         return False
 
-    def attempt(
-        self,
-        roots: Sequence[NodeRequirement],
-        sparse: Container[str] = (),
-        max_conflicts: int = MAX_TRIAL_CONFLICTS,
-    ) -> list[Node]:
+    def attempt(self, roots: Sequence[NodeRequirement], sparse: Container[str] = ()) -> list[Node]:
         """Return a solution of some requirements, without asking any index for more releases.
 
         Args:
             roots: the requirements.
             sparse: packages of which only the newest release of each minor series is looked at.
-            max_conflicts: see LearningResolver.resolve.
 
         Raises:
             ImpossibleError: there is none.
-            UnfinishedError: no answer after `max_conflicts`.
+            UnfinishedError: no answer after MAX_TRIAL_CONFLICTS.
         """
         widening = Widening(None, self.store, frozenset())
-        return self._resolve(roots, widening, sparse=sparse, max_conflicts=max_conflicts)[1]
+        limit = MAX_TRIAL_CONFLICTS
+        return self._resolve(roots, widening, sparse=sparse, max_conflicts=limit)[1]
 
     def _resolve(
         self,
