@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from copy import copy
 from typing import TypeVar
 
 from packaging.version import Version
@@ -201,13 +200,6 @@ class CandidateStore:
                 self._at_url[file] = (self._candidate(wheel),) if fits else ()
             self._at_url[name, url] = self._at_url[file]
         return self._at_url[name, url]
-
-    def for_request(self, request: Request) -> CandidateStore:
-        """Return a store of the same candidates for a request with the same options."""
-        store = copy(self)
-        store.request = request
-        store.constraints = Constraints(request, self.environment)
-        return store
 
     def forget(self, name: str) -> None:
         """Read the candidates of a name from the index again when they are next asked for."""

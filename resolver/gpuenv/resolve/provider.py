@@ -13,7 +13,7 @@ from ..compat.extensions import release_of
 from ..errors import is_doubt
 from ..index.protocol import Index
 from ..requirements.versions import contains
-from .candidates import CandidateStore, is_pinned
+from .candidates import is_pinned
 from .graph import (
     UNMET,
     AgreementId,
@@ -65,7 +65,6 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
 
     def __init__(
         self,
-        store: CandidateStore,
         facts: ReleaseFacts,
         roots: Sequence[NodeRequirement],
         frameworks: Sequence[Identifier],
@@ -74,8 +73,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         lenient: bool,
         sparse: Container[str] = (),
     ) -> None:
-        self.store = store  # that of the facts may be for another request on the same host
-        self.facts = facts
+        self.store, self.facts = facts.store, facts
         self.widening = widening
         self.lenient = lenient
         self._sparse = sparse

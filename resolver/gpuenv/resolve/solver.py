@@ -96,14 +96,6 @@ def solve(
         try:
             environment = environment_for(changed_host)
             changed = _Question(changed_request, changed_host, data, index, environment)
-            other_texts = {
-                name: getattr(changed_request, name)
-                for name in ("frameworks", "requirements", "constraints")
-            }
-            if changed_host == host and changed_request == request.replace(**other_texts):
-                changed.store = question.store.for_request(changed_request)
-                if changed.facts.owners == question.facts.owners:
-                    changed.facts = question.facts
             return changed.plan(data_version, None)
         except GpuEnvError:
             return None
@@ -273,7 +265,6 @@ class _Question:
         while True:
             try:
                 provider = Provider(
-                    self.store,
                     self.facts,
                     requirements,
                     framework_nodes(self.roots, self.store),
