@@ -81,6 +81,7 @@ class RuleRow(Value, forbid_unknown_fields=False):
     requires: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     beside: dict[str, str] = msgspec.field(default_factory=dict)
+    unless: tuple[str, ...] = ()
     source: str
 
     def is_about(self, distribution: str, version: str) -> bool:
@@ -552,20 +553,21 @@ class CompatibilityData:
         return None
 
     def needed_beside(self, versions: Mapping[str, str]) -> list[RuleRow]:
-        """Return the rows of what releases require because of one of those beside them (R10).
+        """Return the rows of what releases require because of those beside them (R10).
+
+        A row counts if one of `beside` is there, or none of `unless`.
 
         Args:
             versions: the releases: {distribution: version}.
         """
-        return [
-            row
-            for row in self.rule_rows("needed_beside")
-            if any(row.is_about(*release) for release in versions.items())
-            and any(
-                name in versions and within(versions[name], range_)
-                for name, range_ in row.beside.items()
-            )
-        ]
+        found = []
+        for row in self.rule_rows("needed_beside"):
+            ranges = row.beside.items()
+            beside = any(name in versions and within(versions[name], text) for name, text in ranges)
+            alone = row.unless and versions.keys().isdisjoint(row.unless)
+            if (beside or alone) and any(row.is_about(*release) for release in versions.items()):
+                found.append(row)
+        return found
 
     def _rule(
         self, table: str, version: str, platform: str, *, distribution: str = "", variant: str = ""

@@ -755,7 +755,7 @@ def _release_findings(packages: Sequence[Package], data: CompatibilityData) -> I
     for row in data.needed_beside(versions):
         others = [f"{name} {versions[name]}" for name in row.beside if name in versions]
         for need in (name for name in row.requires if name not in versions):
-            have = f"none beside {' and '.join(others)}"
+            have = f"none beside {' and '.join(others)}" if others else "none"
             for package in packages:
                 if row.is_about(package.name, package.version):
                     reason = Reason(

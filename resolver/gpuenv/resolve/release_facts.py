@@ -273,8 +273,9 @@ class ReleaseFacts:
             requirements: Iterator[NodeRequirement] = iter(())
             if isinstance(node, Candidate):
                 rows = [row for row in self.beside if row.is_about(node.name, node.version)]
-                needed = (PackageRequirement(name, (), "") for row in rows for name in row.requires)
-                requirements = chain(self._requirements_of_candidate(node), needed)
+                needed = [PackageRequirement(name, (), "") for row in rows for name in row.requires]
+                in_place = map(self.owners.in_place, needed)
+                requirements = chain(self._requirements_of_candidate(node), in_place)
             elif isinstance(node, Variant):
                 requirements = self._requirements_of_variant(node)
             self._requirements[node] = tuple(requirements)
