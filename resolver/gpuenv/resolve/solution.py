@@ -223,9 +223,9 @@ class Solution:
         )
 
     def _better_variants(self, chosen: Candidate) -> Iterator[Rejection]:
-        """Yield the variants of a release that suit the host better, and those that do not suit it.
+        """Yield the variants of a release before the variant wheel that was chosen.
 
-        The candidates have the latter last.
+        The candidates have those that do not suit the host last.
         """
         store, name, is_after = self.store, chosen.name, False
         for candidate in store.candidates(name):
@@ -236,7 +236,8 @@ class Solution:
             if candidate.version != chosen.version or not same_index:
                 continue
             reasons = self.facts.reasons(candidate)
-            if reasons or not is_after:
+            is_refused = bool(reasons) and store.chooser.precedes(candidate.wheel, chosen.wheel)
+            if not is_after or is_refused:
                 yield self._rejection(candidate, name, reasons)
 
     def step_backs(self) -> Iterator[Reason]:

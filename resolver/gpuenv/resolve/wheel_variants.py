@@ -22,7 +22,7 @@ from ..index import variants
 from ..index.protocol import Index
 from ..index.urls import file_url_to_path
 from ..index.variants import ReleaseVariants
-from ..model import ComputeCapability, Host, Requirement, Value, Wheel, WheelVariant
+from ..model import ComputeCapability, Gpu, Host, Requirement, Value, Wheel, WheelVariant
 from ..requirements.target import split_label
 
 Property = tuple[str, str, str]  # namespace, feature, value
@@ -178,6 +178,19 @@ class VariantChooser:
             if variant.label in labels and all(best for _, best in order.ranked(variant))
         ]
         return min(fitting)[1] if fitting else ""
+
+    def precedes(self, wheel: Wheel, other: Wheel) -> bool:
+        """Return whether a wheel precedes a variant of its release on a host that both suit.
+
+        True for a variant that the metadata lacks: its place is not known.
+        """
+        release, _ = self._read([wheel])
+        variant, second = release.find(_label(wheel)), release.find(_label(other))
+        if variant is None or second is None:
+            return bool(_label(wheel))
+        any_gpu = Gpu(name="any GPU", compute_capability=None)
+        order = _Order(release, self._host.replace(driver_cuda=None, gpus=(any_gpu,), cpu=()))
+        return (order.key(variant), variant.label) < (order.key(second), second.label)
 
     def applicable(self, wheel: Wheel, dependencies: Sequence[Requirement]) -> list[Requirement]:
         """Return the dependencies of a wheel without the markers about its variant.
