@@ -104,6 +104,10 @@ def _no_version(
     if not constraints:
         for build in builds:
             if f"=={build.local}" == specifier:
+                # The default index has a release for the same interpreters as other indexes.
+                same = [file for file in files if public(file.version) == release]
+                if same and not store.in_ranges(store.candidates(name), [f"=={release}"]):
+                    return _unfit_files(store, name, str(requirement), same)
                 return no_file_reason(build, need)
         exact = specifier.removeprefix("==").lower()  # local versions are lower case
         library = None
