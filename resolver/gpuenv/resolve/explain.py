@@ -13,6 +13,7 @@ from ..compat import evaluate
 from ..compat.evaluate import disagreement_reason
 from ..errors import GpuEnvError, PackageIndexError, Reason, deciding_first, is_doubt
 from ..model import Framework
+from ..requirements.target import version_key
 from .candidates import CandidateStore
 from .graph import (
     AgreementRequirement,
@@ -252,6 +253,17 @@ def _conflict_reason(
     others.update(f"the constraint {text}" for text in facts.store.constraints.texts(name))
     others.discard(need)
     subject = " ".join(own).strip() or REQUEST
+    if isinstance(requirement, AgreementRequirement) and requirement.agreement.code == "bad-pair":
+        # Both sides of a pair have the same text.
+        beside = [owner for owner in owners[requirement.identifier, need] if owner[0] != own[0]]
+        newest = max(beside, key=lambda owner: version_key(owner[1]), default=("others", ""))
+        return Reason(
+            code="bad-pair",
+            subject=subject,
+            need=need,
+            have=" ".join(newest).strip(),
+            source=requirement.agreement.source,
+        )
     if not others:
         return Reason(code="no-candidate", subject=subject, need=need, have=NO_CANDIDATE)
     return Reason(code="conflict", subject=subject, need=need, have=", ".join(sorted(others)))
