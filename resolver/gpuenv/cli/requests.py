@@ -41,6 +41,7 @@ DEFAULT_PATHS = {
     "conda-explicit": "conda-explicit.txt",
     "conda-lock": "conda-lock.yml",
 }
+_PIP_LINES = "write what its pip lines install to a file, one on a line, and read that with -r"
 # What to do with a file that is given as a requirement, by the end of its name.
 FILES = {
     ".txt": "read its requirements with -r {}",
@@ -48,6 +49,9 @@ FILES = {
     ".lock": "for the lock of a tool: gpuenv explain {0}, gpuenv sync {0}",
     ".yml": "read it with --backend conda -r {}",
     ".yaml": "read it with --backend conda -r {}",
+    ".ipynb": _PIP_LINES,
+    ".bat": _PIP_LINES,
+    ".sh": _PIP_LINES,
 }
 EXPLAIN_DOCKERFILE = "what it installs: gpuenv explain {0}"
 
@@ -279,9 +283,11 @@ def read_request(
         paths = arguments.requirements, arguments.constraints
         for path in (*arguments.requirements, *arguments.constraints):
             end = os.path.splitext(path)[1].lower()
-            hint = FILES[end] if end in (".toml", ".yml", ".yaml") else ""
+            hint = FILES.get(end, "") if end not in (".txt", ".lock") else ""
             if os.path.basename(path) == "setup.py":
                 hint = FILES[".toml"]
+            elif is_project_file(path):  # a pixi.toml, too
+                hint = FILES[".yml"]
             elif is_dockerfile(path):
                 hint = EXPLAIN_DOCKERFILE
             if hint and os.path.exists(path):
@@ -346,7 +352,7 @@ def _require_python(needed: str, folder: str, host: Host) -> None:
         python = host.python.full_version or show_pair(host.python.version)
         path = folder if folder.endswith(".toml") else os.path.join(folder, "pyproject.toml")
         message = f"{path}: the project needs Python {needed}, and the target has Python {python}"
-        raise InputError(message, hint="name another one: --python X.Y")
+        raise InputError(message, hint="name another one: --python X.Y or X.Y.Z")
 
 
 def _request_of_flags(arguments: Namespace, name_of: NameOf | None = None) -> Request:

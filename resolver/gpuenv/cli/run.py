@@ -140,7 +140,7 @@ def _script_environment(arguments: Namespace, script: Script, path: str) -> str:
     if needed and not TargetEnvironment(host).accepts_python(needed):
         have = ".".join(map(str, host.python.version))
         message = f"{path}: needs Python {needed}, and the host has Python {have}"
-        raise InputError(message, hint="name another one: --python X.Y")
+        raise InputError(message, hint="name another one: --python X.Y or X.Y.Z")
     if not script.dependencies:
         raise InputError(f"{path}: has no dependencies", hint="run it with python")
     request = Request(requirements=tuple(script.dependencies))
