@@ -22,7 +22,12 @@ from ..model import (
     show_pair,
 )
 from ..prefix import active_environment, is_conda, is_venv, prefix_of
-from ..requirements.conda_projects import CondaProject, is_project_file, read_project_file
+from ..requirements.conda_projects import (
+    PIXI_TOML,
+    CondaProject,
+    is_project_file,
+    read_project_file,
+)
 from ..requirements.dockerfile import is_dockerfile
 from ..requirements.files import read_files
 from ..requirements.parse import (
@@ -42,10 +47,12 @@ DEFAULT_PATHS = {
     "conda-lock": "conda-lock.yml",
 }
 _PIP_LINES = "write what its pip lines install to a file, one on a line, and read that with -r"
-# What to do with a file that is given as a requirement, by the end of its name.
+# What to do with a file that is given as a requirement, by its name or the end of it.
 FILES = {
     ".txt": "read its requirements with -r {}",
     ".toml": "give the folder of a project with --project",
+    "setup.py": "give the folder of a project with --project",
+    PIXI_TOML: "read it with --backend conda -r {}",
     ".lock": "for the lock of a tool: gpuenv explain {0}, gpuenv sync {0}",
     ".yml": "read it with --backend conda -r {}",
     ".yaml": "read it with --backend conda -r {}",
@@ -282,15 +289,9 @@ def read_request(
     if arguments.requirements or arguments.constraints or arguments.overrides:
         paths = arguments.requirements, arguments.constraints
         for path in (*arguments.requirements, *arguments.constraints):
-            end = os.path.splitext(path)[1].lower()
-            hint = FILES.get(end, "") if end not in (".txt", ".lock") else ""
-            if os.path.basename(path) == "setup.py":
-                hint = FILES[".toml"]
-            elif is_project_file(path):  # a pixi.toml, too
-                hint = FILES[".yml"]
-            elif is_dockerfile(path):
-                hint = EXPLAIN_DOCKERFILE
-            if hint and os.path.exists(path):
+            hint = EXPLAIN_DOCKERFILE if is_dockerfile(path) else _hint_of(path)
+            is_other = hint not in (None, FILES[".txt"], FILES[".lock"])
+            if hint and is_other and os.path.exists(path):
                 raise InputError(f"{path}: is no requirements file", hint=hint.format(path))
         overrides, read_url = arguments.overrides, partial(api.read_url, options=options)
         files.append(read_files(*paths, overrides=overrides, name_of=name_of, read_url=read_url))
@@ -410,6 +411,10 @@ def check_names(texts: Sequence[str]) -> None:
             activity.current.announce(line)
 
 
+def _hint_of(path: str) -> str | None:
+    return FILES.get(os.path.basename(path)) or FILES.get(os.path.splitext(path)[1].lower())
+
+
 def read_requirement(text: str, name_of: NameOf | None = None) -> str:
     """Read a requirement of the command line; one with a URL or a path is read as in a file.
 
@@ -420,7 +425,7 @@ def read_requirement(text: str, name_of: NameOf | None = None) -> str:
     if re.fullmatch(r"\d+(\.\d+)+", text):
         message = f"{text}: is a version, not a requirement"
         raise InputError(message, hint=f"write it with the name, as NAME=={text}")
-    hint = FILES.get(os.path.splitext(text)[1].lower())
+    hint = _hint_of(text)
     if hint != FILES[".txt"] and api.is_tool_lock(text):
         hint = FILES[".lock"]
     if is_dockerfile(text) or re.fullmatch(r"(Docker|Container)file", text):

@@ -320,12 +320,10 @@ class FileReader:
         if content is None:
             if not any(os.path.isfile(os.path.join(folder, file)) for file in _PROJECT_FILES):
                 place = redact_url(tree.url).partition("#")[0]
-                empty = (
-                    "" if os.listdir(folder) else "git submodule update --init fills a submodule"
-                )
+                is_empty = not os.listdir(folder)
                 raise InputError(
                     f"{place}: has neither pyproject.toml nor setup.py, so it is no project",
-                    hint=empty,
+                    hint="git submodule update --init fills a submodule" if is_empty else None,
                 )
             if not self._builder.may_build(name):
                 need, have = "a build to tell its dependencies", "nothing is built here"
