@@ -323,7 +323,7 @@ class FileReader:
                 is_empty = not os.listdir(folder)
                 raise InputError(
                     f"{place}: has neither pyproject.toml nor setup.py, so it is no project",
-                    hint="git submodule update --init fills a submodule" if is_empty else None,
+                    hint="git submodule update --init fills a submodule" * is_empty,
                 )
             if not self._builder.may_build(name):
                 need, have = "a build to tell its dependencies", "nothing is built here"
