@@ -6,7 +6,6 @@ back over choices that still matter, and then calls a request impossible that ha
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -32,7 +31,6 @@ _State = State[NodeRequirement, Node, Identifier]
 _Requirements = Mapping[Identifier, Iterator[NodeRequirement]]
 
 MAX_CONFLICTS = 20_000
-PATIENCE = 20  # conflicts after which each requirement of the request is tried alone
 # The traits of a release are the meanings of its requirements, and itself. A nogood has for each
 # node those that its releases share.
 _Traits = AbstractSet[Hashable]
@@ -173,13 +171,6 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
                     "again",
                 )
             self._learn(step, trail[-1].mapping)
-            if conflicts == PATIENCE:
-                # A requirement that is impossible alone makes the request impossible. Together with
-                # others, its conflict is met again with each release that they choose.
-                for root in roots:
-                    with contextlib.suppress(UnfinishedError):
-                        self.resolve([root], PATIENCE)
-                self._is_new_order = True
             del trail[_count_unaffected(trail, step.nogood) :]
             replacements.clear()
 
