@@ -7,6 +7,7 @@ needed.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
 from collections.abc import Sequence
@@ -35,7 +36,11 @@ def attested_pins(pins: Sequence[Pin], options: IndexOptions) -> tuple[Pin, ...]
         NotAttestedError: a file has no attestation, or one that does not hold.
         PackageIndexError: an index does not answer.
     """
-    _load_library()
+    # sigstore warns for each file that it downloads no newer root of trust.
+    logging.getLogger("sigstore").setLevel(logging.ERROR)
+    if importlib.util.find_spec("pypi_attestations") is None:
+        message = "pypi-attestations is not installed, which checks attestations"
+        raise InputError(message, hint='install "gpuenv[attestations]"')
     attested, problems = [], []
     with Transport() as transport:
         for url in filter(None, (options.index_url, *options.extra_index_urls)):
@@ -116,14 +121,3 @@ def _provenance_url(wheel: Wheel, transport: Transport) -> str:
 def _is_file(row: dict[str, Any], wheel: Wheel) -> bool:
     name = unquote(urlsplit(wheel.url).path.rpartition("/")[2])
     return (row["filename"], row["hashes"].get("sha256")) == (name, wheel.sha256)
-
-
-def _load_library() -> None:
-    """Import pypi-attestations. InputError if it is not installed."""
-    # sigstore warns for each file that it downloads no newer root of trust.
-    logging.getLogger("sigstore").setLevel(logging.ERROR)
-    try:
-        import pypi_attestations  # noqa: F401  it is imported once, before the first file
-    except ImportError:
-        message = "pypi-attestations is not installed, which checks attestations"
-        raise InputError(message, hint='install "gpuenv[attestations]"') from None
