@@ -8,7 +8,7 @@ from gpuenv.compat.user_rows import NO_ROWS
 from gpuenv.errors import NoSolutionError
 from gpuenv.model import Request, show_pair
 from gpuenv.requirements.target import TargetEnvironment
-from gpuenv.resolve import explain, solver
+from gpuenv.resolve import solver
 from tables import cases, data_file
 from universe import Universe
 
@@ -110,12 +110,3 @@ def text(reason):
 @cases(CONTENT["case"])
 def test_an_answer_word_for_word(case):
     assert answer(case) == case["answer"].splitlines()
-
-
-@cases(CONTENT["unknown_groups"])
-def test_the_reasons_if_too_little_is_known_about_groups(case, monkeypatch):
-    """Each requirement has its reasons, and the proof of the refusal has the others."""
-    monkeypatch.setattr(explain, "conflicting_groups", lambda trials, roots: [])
-    (asked,) = (one for one in CONTENT["case"] if one["name"] == case["name"])
-    changed = asked | {"changes": case.get("changes", False)}
-    assert answer(changed)[1:] == case["answer"].splitlines()

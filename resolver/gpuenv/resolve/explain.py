@@ -44,18 +44,14 @@ ALL_PAIRS_UP_TO = 6  # requirements; of more only pairs with a framework are tri
 
 
 def explain(
-    facts: ReleaseFacts,
-    roots: Sequence[NodeRequirement],
-    failure: ImpossibleError,
-    trials: Trials,
+    facts: ReleaseFacts, roots: Sequence[NodeRequirement], trials: Trials
 ) -> tuple[list[Reason], list[Roots]]:
     """Explain why a request has no solution.
 
     Args:
         facts: the releases on the host.
         roots: the requirements of the request.
-        failure: why they are impossible together.
-        trials: solves parts of the request.
+        trials: solves parts of the request. It is noted that the whole has no solution.
 
     Returns:
         Every reason, the deciding one of each group first, and the requirements that fail alone or
@@ -74,12 +70,7 @@ def explain(
             if isinstance(result, ImpossibleError):
                 reasons = deciding_first(_cause_reasons(facts, result.causes))
         all_reasons += reasons
-    if not groups:
-        for root in roots:
-            all_reasons += _requirement_reasons(facts, root)
-        all_reasons += _cause_reasons(facts, failure.causes)
-        all_reasons = list(deciding_first(all_reasons))
-    return list(dict.fromkeys(all_reasons)), groups or [tuple(roots)]
+    return list(dict.fromkeys(all_reasons)), groups
 
 
 # ---- reasons against one requirement ------------------------------------------------------------
@@ -279,7 +270,6 @@ class Trials:
         self._attempt = attempt
         self._trials_left = max_trials
         self._results: dict[tuple[object, ...], list[Node] | ImpossibleError | None] = {}
-        self._solved: list[frozenset[str]] = []  # requirements that have a solution together
 
     def allow(self, further_trials: int) -> None:
         """Allow further trials."""
@@ -304,7 +294,6 @@ class Trials:
             self._trials_left -= 1
             try:
                 result = self._attempt(roots, sparse)
-                self._solved.append(frozenset(map(str, roots)))
             except ImpossibleError as error:
                 result = error.with_traceback(None)
             except GpuEnvError:  # an index did not answer, or too many conflicts
@@ -313,13 +302,7 @@ class Trials:
         return result
 
     def fails(self, roots: Sequence[NodeRequirement]) -> bool:
-        """Return whether it is known that requirements have no solution together.
-
-        A part of requirements that have one is not tried.
-        """
-        texts = frozenset(map(str, roots))
-        if any(texts <= solved for solved in self._solved):
-            return False
+        """Return whether it is known that requirements have no solution together."""
         return isinstance(self.solve(roots), ImpossibleError)
 
     def nodes(self, roots: Sequence[NodeRequirement], sparse: Collection[str] = ()) -> list[Node]:
@@ -335,8 +318,7 @@ def _key(roots: Sequence[NodeRequirement], sparse: Collection[str] = ()) -> tupl
 def conflicting_groups(trials: Trials, roots: Sequence[NodeRequirement]) -> list[Roots]:
     """Return the smallest groups of requirements that have no solution together.
 
-    These are single requirements and pairs, or else one larger group. The result is empty if too
-    little is known.
+    These are single requirements and pairs, or else one larger group.
     """
     groups: list[Roots] = [(root,) for root in roots if trials.fails((root,))]
     possible = [root for root in roots if (root,) not in groups]
@@ -344,21 +326,14 @@ def conflicting_groups(trials: Trials, roots: Sequence[NodeRequirement]) -> list
         has_framework = any(isinstance(root, FrameworkRequirement) for root in pair)
         if (len(possible) <= ALL_PAIRS_UP_TO or has_framework) and trials.fails(pair):
             groups.append(pair)
-    if groups or len(roots) == 1:
+    if groups:
         return groups
-    return _larger_group(trials, roots)
-
-
-def _larger_group(trials: Trials, roots: Sequence[NodeRequirement]) -> list[Roots]:
-    """Return one group of which every requirement counts; [] if too little is known."""
     core = list(roots)
     for root in roots:
         smaller = [other for other in core if other is not root]
         if trials.fails(smaller):
             core = smaller
-    if len(core) < len(roots) or trials.fails(core):
-        return [tuple(core)]
-    return []
+    return [tuple(core)]
 
 
 def group_conflicts(facts: ReleaseFacts, trials: Trials, group: Roots) -> tuple[Reason, ...]:

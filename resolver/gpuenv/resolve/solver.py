@@ -104,7 +104,7 @@ def solve(
     # Each requirement is tried alone, and at most once more to find a larger group.
     trials = Trials(question.attempt, max(MAX_TRIALS, 2 * len(question.roots)))
     trials.note(question.roots, question.failure)
-    reasons, groups = explain(question.facts, question.roots, question.failure, trials)
+    reasons, groups = explain(question.facts, question.roots, trials)
     helps: Iterable[Change] = ()
     if changes:
         alternatives = Alternatives(question.store, solve_changed)
