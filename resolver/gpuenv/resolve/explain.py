@@ -166,22 +166,13 @@ def _cause_reasons(facts: ReleaseFacts, causes: Collection[Cause]) -> list[Reaso
         key = (cause.requirement.identifier, str(cause.requirement))
         owners.setdefault(key, set()).add(_owner(cause))
     reasons: list[Reason] = []
-    vague: list[Reason] = []
-    details: list[Reason] = []
+    unusable: list[Reason] = []
     for cause in causes:
         if isinstance(cause.requirement, UnmetRequirement):
-            continue
-        conflict, missing = _conflict_reason(facts, cause, owners), _missing(facts, cause)
-        if (conflict.subject, conflict.code) == (REQUEST, "no-candidate"):
-            vague.append(conflict)
-        reasons += [conflict, *missing]
-        details += missing
-    for cause in causes:
-        if isinstance(cause.requirement, UnmetRequirement):
-            details.append(cause.requirement.reason)
-            reasons.append(cause.requirement.reason)
-    # That no release fits what was requested says nothing if another reason says why.
-    return [reason for reason in reasons if not details or reason not in vague]
+            unusable.append(cause.requirement.reason)
+        else:
+            reasons += [_conflict_reason(facts, cause, owners), *_missing(facts, cause)]
+    return [*reasons, *unusable]
 
 
 def _owner(cause: Cause) -> tuple[str, str]:
