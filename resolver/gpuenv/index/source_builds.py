@@ -68,6 +68,7 @@ _ERROR_LINE = re.compile(
 )
 _FAILED_COMMAND = re.compile(r"\S*(?:error|Error): Command ")  # what failed is above
 _LONGEST_LINE = 300
+_LAST_LINES = 5  # of an output without such a line
 _FRAME = " \t\u2570\u251c\u2500\u25b6\xd7\u2502"  # what uv draws around its errors
 # Settings of pip that would send build requirements elsewhere, and what hides or adds modules.
 _DROPPED = ("PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PYTHONHOME", "PYTHONPATH")
@@ -622,7 +623,7 @@ class _BuildFolder:
         return ""
 
     def problem(self) -> str:
-        """Return the output from its last line that names an error; "" if nothing was printed."""
+        """Return the output from its last line that names an error, or its end; "" if it is empty."""
         if self._timed_out:
             return self._timed_out
         lines = [line.strip(_FRAME) for line in self.output().splitlines()]
@@ -630,4 +631,4 @@ class _BuildFolder:
         starts = [number for number, line in enumerate(lines) if _ERROR_LINE.match(line)]
         whole = [number for number in starts if not _FAILED_COMMAND.match(lines[number])]
         starts = whole or starts
-        return " ".join(lines[starts[-1] if starts else -1 :])[:_LONGEST_LINE]
+        return " ".join(lines[starts[-1] if starts else -_LAST_LINES :])[:_LONGEST_LINE]
