@@ -623,7 +623,7 @@ class _BuildFolder:
         return ""
 
     def problem(self) -> str:
-        """Return the output from its last line that names an error, or its end; "" if it is empty."""
+        """Return the output from its last line that names an error, or else its last lines."""
         if self._timed_out:
             return self._timed_out
         lines = [line.strip(_FRAME) for line in self.output().splitlines()]
