@@ -219,7 +219,15 @@ class MultiIndex(Index):
                 return source
         if self._is_shipped(name):
             return self._snapshot
-        return self._default if self._default is not None and self._default.has(name) else None
+        try:
+            is_listed = self._default is not None and self._default.has(name)
+        except OfflineError as error:
+            similar = self._snapshot.similar(name) if self._snapshot is not None else ()
+            if similar:
+                hint = f"did you mean {' or '.join(similar)}? Otherwise {error.hint}"
+                raise OfflineError(error.message, hint=hint) from None
+            raise
+        return self._default if is_listed else None
 
     def _is_shipped(self, name: str) -> bool:
         """Return whether the snapshot has a package and the live index is not asked for it."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from difflib import get_close_matches
 from operator import itemgetter
 from typing import TypeVar
 
@@ -95,6 +96,11 @@ class Snapshot(Source):
     def has(self, name: str) -> bool:
         """Implement Source.has. The snapshot need not have every release of a package."""
         return any(f"{label}/{name}" in self._listed for label in _LABELS)
+
+    def similar(self, name: str) -> list[str]:
+        """Return names of packages that are close to a name."""
+        names = {path.partition("/")[2] for path in self._listed}
+        return get_close_matches(name, sorted(names), n=2, cutoff=0.8)
 
     def left_out(self, name: str) -> list[str]:
         """Return releases between those kept that could serve some target."""
