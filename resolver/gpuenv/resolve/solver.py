@@ -22,7 +22,7 @@ from ..errors import (
 )
 from ..index.protocol import Index
 from ..model import Host, Plan, Request
-from ..requirements.target import TargetEnvironment
+from ..requirements.target import TargetEnvironment, parse_requirement
 from ..requirements.versions import public
 from .candidates import CandidateStore
 from .explain import Trials, explain
@@ -109,7 +109,7 @@ def solve(
     if changes:
         alternatives = Alternatives(question.store, solve_changed)
         helps = islice(smallest_changes(alternatives, trials, groups, reasons), MAX_CHANGES)
-    texts = list(dict.fromkeys(map(str, question.roots)))
+    texts = _distinct(question.roots)
     names = texts[:SUBJECTS]
     if texts[SUBJECTS:]:
         names.append(f"{len(texts) - SUBJECTS} more")
@@ -119,6 +119,17 @@ def solve(
         changes=tuple(helps),
     )
     raise NoSolutionError(explanation)
+
+
+def _distinct(roots: Iterable[NodeRequirement]) -> list[str]:
+    """Return the requirements of a request, without those that another one says with a limit.
+
+    The command line, a project, its extras and groups, and a profile may all name a package.
+    """
+    texts = list(dict.fromkeys(map(str, roots)))
+    names = {text: parse_requirement(text).name for text in texts}
+    limited = {name for text, name in names.items() if text != name}
+    return [text for text in texts if text not in limited]
 
 
 class _Question:
