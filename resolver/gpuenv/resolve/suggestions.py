@@ -34,7 +34,7 @@ MAX_NAMED = 5  # packages that a change gives
 _LIKE = 0.8  # how alike a misspelled name and the right one are, as difflib counts
 
 # Reasons that only a change of the request can remove.
-_REQUEST_CODES = frozenset({"no-version", "no-offline-file", "not-in-index", "yanked", "hash"})
+_REQUEST_CODES = frozenset({"no-version", "not-in-index", "yanked", "hash"})
 _DRIVER_CODES = frozenset({
     "driver-cuda", "driver-floor", "driver-floor-unknown", "gpu-dropped-by-driver",
     "gpu-needs-newer-driver", "ptx-needs-newer-driver",
@@ -43,9 +43,10 @@ _DEVICE_CODES = _DRIVER_CODES | {
     "jetson-wheel", "known-unsupported", "no-code-for-device", "code-unknown", "cpu-build",
     "needs-gpu", "known-broken",
 }  # fmt: skip
-_PYTHON_CODES = frozenset(
-    {"no-wheel-for-target", "no-wheel", "requires-python", "only-sdist", "conflict", "cuda-variant"}
-)
+_PYTHON_CODES = frozenset({
+    "no-wheel-for-target", "no-wheel", "no-offline-file", "requires-python", "only-sdist",
+    "conflict", "cuda-variant",
+})  # fmt: skip
 
 _PLATFORM_CODES = frozenset({"platform", "no-wheel-for-target", "no-wheel"})
 
@@ -202,7 +203,7 @@ def smallest_changes(
             yield from alternatives.on_first(what_if.linux_on_windows(host))
     yield from _on_the_cpu(alternatives)
     yield from alternatives.edited(chosen for chosen in edits if None in chosen.values())
-    if host_may_help and codes & _DEVICE_CODES:
+    if host_may_help and codes & _DEVICE_CODES and "no-offline-file" not in codes:
         yield from _fewer_gpus(alternatives)
 
 
