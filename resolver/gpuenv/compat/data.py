@@ -552,16 +552,16 @@ class CompatibilityData:
                 return row
         return None
 
-    def needed_beside(self, versions: Mapping[str, str]) -> list[RuleRow]:
-        """Return the rows of what releases require because of those beside them (R10).
+    def undeclared(self, versions: Mapping[str, str]) -> list[RuleRow]:
+        """Return the rows of what releases of a set require without saying it (R10).
 
-        A row counts if one of `beside` is there, or none of `unless`.
+        A row counts if one of `beside` is in the set, or none of `unless`.
 
         Args:
             versions: the releases: {distribution: version}.
         """
         found = []
-        for row in self.rule_rows("needed_beside"):
+        for row in self.rule_rows("undeclared"):
             ranges = row.beside.items()
             beside = any(name in versions and within(versions[name], text) for name, text in ranges)
             alone = row.unless and versions.keys().isdisjoint(row.unless)

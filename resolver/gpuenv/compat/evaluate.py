@@ -742,7 +742,7 @@ def reasons_beside(
 
 
 def _release_findings(packages: Sequence[Package], data: CompatibilityData) -> Iterator[Finding]:
-    """R10: the frameworks that packages were built for, and what they need because of others.
+    """R10: the frameworks that packages were built for, and what they need without saying it.
 
     Code: extension-release.
     """
@@ -752,7 +752,7 @@ def _release_findings(packages: Sequence[Package], data: CompatibilityData) -> I
         if package.links is not None:
             reasons = rules.framework_reasons(package.subject, package.links, versions)
             yield from _about(reasons, package)
-    for row in data.needed_beside(versions):
+    for row in data.undeclared(versions):
         others = [f"{name} {versions[name]}" for name in row.beside if name in versions]
         for need in (name for name in row.requires if name not in versions):
             have = f"none beside {' and '.join(others)}" if others else "none"

@@ -37,17 +37,17 @@ class ReleaseFacts:
     Attributes:
         store: the candidates.
         owners: how distributions that install the same paths are treated.
-        beside: the rows of what releases require because of others that a resolution has chosen.
+        undeclared: the rows of what chosen releases require without saying it.
         host_doubts: doubts about the host itself.
         offline: what was not in the cache. A solution may exist without.
     """
 
     def __init__(
-        self, store: CandidateStore, owners: Owners, beside: Sequence[RuleRow] = ()
+        self, store: CandidateStore, owners: Owners, undeclared: Sequence[RuleRow] = ()
     ) -> None:
         self.store = store
         self.owners = owners
-        self.beside = beside
+        self.undeclared = undeclared
         self._host = store.host
         self._data = store.data
         self._reasons: dict[Release, tuple[Reason, ...]] = {}
@@ -272,7 +272,7 @@ class ReleaseFacts:
         if node not in self._requirements:
             requirements: Iterator[NodeRequirement] = iter(())
             if isinstance(node, Candidate):
-                rows = [row for row in self.beside if row.is_about(node.name, node.version)]
+                rows = [row for row in self.undeclared if row.is_about(node.name, node.version)]
                 needed = [PackageRequirement(name, (), "") for row in rows for name in row.requires]
                 in_place = map(self.owners.in_place, needed)
                 requirements = chain(self._requirements_of_candidate(node), in_place)

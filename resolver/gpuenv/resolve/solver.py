@@ -199,8 +199,8 @@ class _Question:
     def _complete(self, widening: Widening) -> tuple[LearningResolver, list[Node]]:
         """Return a solution in which no package is to be replaced (R5) and none lacks (R10).
 
-        What takes whose place, and what a release requires because of others beside it, shows in a
-        first solution. If there is none, the former shows in what was required: the package to be
+        What takes whose place, and what releases require without saying it, shows in a first
+        solution. If there is none, the former shows in what was required: the package to be
         replaced may have no release that can be installed.
         """
         first: tuple[ReleaseFacts, ImpossibleError] | None = None
@@ -209,19 +209,19 @@ class _Question:
                 solution = self._resolve(self.roots, widening)
                 versions = _versions(solution[1])
                 owners = self.facts.owners.replacing(versions)
-                new = self.store.data.needed_beside(versions)
-                new = [row for row in new if row not in self.facts.beside]
+                new = self.store.data.undeclared(versions)
+                new = [row for row in new if row not in self.facts.undeclared]
                 if owners is None and not new:
                     return solution
-                beside = (*self.facts.beside, *new)
+                undeclared = (*self.facts.undeclared, *new)
             except ImpossibleError as error:
                 owners = self.facts.owners.replacing(self.facts.required_names())
-                beside = tuple(self.facts.beside)
+                undeclared = tuple(self.facts.undeclared)
                 first = first or (self.facts, error)
                 if owners is None or error is not first[1]:
                     self.facts, error = first
                     raise error from None
-            self.facts = ReleaseFacts(self.store, owners or self.facts.owners, beside)
+            self.facts = ReleaseFacts(self.store, owners or self.facts.owners, undeclared)
 
     def _is_stack_impossible(self) -> bool:
         """Return whether the data and the snapshot alone refuse the request's GPU stack.
