@@ -117,7 +117,7 @@ def lock_lines(report: LockReport, *, with_changes: bool = False) -> list[str]:
 def _note_lines(reasons: Iterable[Reason]) -> list[str]:
     """Return the doubts among some reasons."""
     lines = []
-    for reason in filter(is_doubt, reasons):
+    for reason in dict.fromkeys(filter(is_doubt, reasons)):
         kind = "not known" if reason.code.endswith("-unknown") else "note"
         lines += wrapped(f"{kind}: {reason_text(reason)}", INDENT)
     return lines
