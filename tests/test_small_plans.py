@@ -38,6 +38,7 @@ def request_of(case):
         requirements=tuple(case.get("requires", ())),
         constraints=tuple(case.get("constraints", ())),
         no_build=tuple(case.get("no_build", ())),
+        overrides=tuple(case.get("overrides", ())),
         no_binary=tuple(case.get("no_binary", ())),
         default_index_only=case.get("default_index_only", False),
         preferences=tuple(case.get("preferences", {}).items()),

@@ -412,6 +412,7 @@ def check_names(texts: Sequence[str]) -> None:
 
 
 def _hint_of(path: str) -> str | None:
+    """Return the hint of FILES for a file; None for one that FILES does not know."""
     return FILES.get(os.path.basename(path)) or FILES.get(os.path.splitext(path)[1].lower())
 
 

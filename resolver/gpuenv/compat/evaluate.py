@@ -742,8 +742,9 @@ def reasons_beside(
 
 
 def _release_findings(packages: Sequence[Package], data: CompatibilityData) -> Iterator[Finding]:
-    """R10: the frameworks that packages were built for, and what they need without saying it.
+    """R10: the frameworks that packages were built for, and what they need beside others.
 
+    A framework that is not there is no finding: the packages may be for an environment that has it.
     Code: extension-release.
     """
     versions = {package.name: package.version for package in packages}
@@ -753,19 +754,18 @@ def _release_findings(packages: Sequence[Package], data: CompatibilityData) -> I
             reasons = rules.framework_reasons(package.subject, package.links, versions)
             yield from _about(reasons, package)
     for row in data.undeclared(versions):
-        others = [f"{name} {versions[name]}" for name in row.beside if name in versions]
-        for need in (name for name in row.requires if name not in versions):
-            have = f"none beside {' and '.join(others)}" if others else "none"
-            for package in packages:
-                if row.is_about(package.name, package.version):
-                    reason = Reason(
-                        code="extension-release",
-                        subject=package.subject,
-                        need=need,
-                        have=have,
-                        source=row.source,
-                    )
-                    yield reason, (package.name,)
+        beside = " and ".join(f"{name} {versions[name]}" for name in row.beside if name in versions)
+        missing = [name for name in row.requires if beside and name not in versions]
+        for package in packages:
+            for need in missing if row.is_about(package.name, package.version) else ():
+                reason = Reason(
+                    code="extension-release",
+                    subject=package.subject,
+                    need=need,
+                    have=f"none beside {beside}",
+                    source=row.source,
+                )
+                yield reason, (package.name,)
 
 
 def shared_path_reasons(

@@ -272,10 +272,7 @@ class ReleaseFacts:
         if node not in self._requirements:
             requirements: Iterator[NodeRequirement] = iter(())
             if isinstance(node, Candidate):
-                rows = [row for row in self.undeclared if row.is_about(node.name, node.version)]
-                needed = [PackageRequirement(name, (), "") for row in rows for name in row.requires]
-                in_place = map(self.owners.in_place, needed)
-                requirements = chain(self._requirements_of_candidate(node), in_place)
+                requirements = self._requirements_of_candidate(node)
             elif isinstance(node, Variant):
                 requirements = self._requirements_of_variant(node)
             self._requirements[node] = tuple(requirements)
@@ -338,7 +335,9 @@ class ReleaseFacts:
         built = candidate.build or candidate.library
         if built is None and candidate.extras:
             built = self._build_of_extras(candidate)
-        for dependency in dependencies:
+        rows = [row for row in self.undeclared if row.is_about(candidate.name, candidate.version)]
+        undeclared = [parse_requirement(name) for row in rows for name in row.requires]
+        for dependency in chain(dependencies, self.store.overrides.apply(undeclared)):
             marker = dependency.marker
             if marker is None or environment.marker(marker, candidate.extras):
                 shared = evaluate.agreements_of_requirement(candidate.wheel, dependency, links)

@@ -197,7 +197,7 @@ class _Question:
         return plan
 
     def _complete(self, widening: Widening) -> tuple[LearningResolver, list[Node]]:
-        """Return a solution in which no package is to be replaced (R5) and none lacks (R10).
+        """Return a solution in which no package is to be replaced (R5) and none is missing (R10).
 
         What takes whose place, and what releases require without saying it, shows in a first
         solution. If there is none, the former shows in what was required: the package to be
