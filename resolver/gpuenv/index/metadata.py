@@ -320,10 +320,12 @@ class FileReader:
         if content is None:
             if not any(os.path.isfile(os.path.join(folder, file)) for file in _PROJECT_FILES):
                 place = redact_url(tree.url).partition("#")[0]
-                is_empty = not os.listdir(folder)
+                hint = ""
+                if not os.listdir(folder):
+                    hint = "git submodule update --init fills a submodule"
                 raise InputError(
                     f"{place}: has neither pyproject.toml nor setup.py, so it is no project",
-                    hint="git submodule update --init fills a submodule" * is_empty,
+                    hint=hint,
                 )
             if not self._builder.may_build(name):
                 need, have = "a build to tell its dependencies", "nothing is built here"
