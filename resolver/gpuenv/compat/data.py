@@ -430,7 +430,7 @@ class CompatibilityData:
         return distribution in self._framework_distributions or self.is_library(distribution)
 
     def names(self) -> Sequence[str]:
-        """Return the distributions that the data has builds of or names in rows, in order."""
+        """Return the distributions that the data has builds of, or that a row names, sorted."""
         tables = self._tables
         names = {*self._framework_distributions, *self._libraries}
         names.update(tables.companions, tables.extension_libraries)
@@ -553,9 +553,9 @@ class CompatibilityData:
         return None
 
     def undeclared(self, versions: Mapping[str, str]) -> list[RuleRow]:
-        """Return the rows of what releases of a set require without saying it (R10).
+        """Return the rows about requirements that the metadata of releases lack (R10).
 
-        A row counts if one of `beside` is in the set, or none of `unless`.
+        A row counts if one of `beside` is among the releases, or none of `unless`.
 
         Args:
             versions: the releases: {distribution: version}.

@@ -756,8 +756,9 @@ def _release_findings(packages: Sequence[Package], data: CompatibilityData) -> I
     for row in data.undeclared(versions):
         beside = " and ".join(f"{name} {versions[name]}" for name in row.beside if name in versions)
         missing = [name for name in row.requires if beside and name not in versions]
-        for package in packages:
-            for need in missing if row.is_about(package.name, package.version) else ():
+        concerned = [one for one in packages if row.is_about(one.name, one.version)]
+        for package in concerned:
+            for need in missing:
                 reason = Reason(
                     code="extension-release",
                     subject=package.subject,

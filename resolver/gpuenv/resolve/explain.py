@@ -239,13 +239,8 @@ def _conflict_reason(
         # Both sides of a pair have the same text.
         beside = [owner for owner in owners[requirement.identifier, need] if owner[0] != own[0]]
         newest = max(beside, key=lambda owner: version_key(owner[1]), default=("others", ""))
-        return Reason(
-            code="bad-pair",
-            subject=subject,
-            need=need,
-            have=" ".join(newest).strip(),
-            source=requirement.agreement.source,
-        )
+        other_subject, agreement = " ".join(newest).strip(), requirement.agreement
+        return disagreement_reason(subject, agreement, other_subject, agreement)
     if not others:
         return Reason(code="no-candidate", subject=subject, need=need, have=NO_CANDIDATE)
     return Reason(code="conflict", subject=subject, need=need, have=", ".join(sorted(others)))

@@ -102,28 +102,9 @@ def _no_version(
     builds = store.data.builds(name, store.host.platform) if plus else ()
     builds = [build for build in builds if build.version == release]
     if not constraints:
-        for build in builds:
-            if f"=={build.local}" == specifier:
-                # The default index has a release for the same interpreters as other indexes.
-                same = [file for file in files if public(file.version) == release]
-                if same and not store.in_ranges(store.candidates(name), [f"=={release}"]):
-                    return _unfit_files(store, name, str(requirement), same)
-                return no_file_reason(build, need)
-        exact = specifier.removeprefix("==").lower()  # local versions are lower case
-        library = None
-        if is_exact(specifier):
-            library = store.data.library(name, exact, store.host.platform)
-        if library is not None and library.url:
-            how = f"use --find-links {library.url}"
-            if ".whl" in library.url:
-                how = f"request it as '{name} @ {library.url}'"
-            return Reason(
-                code="no-offline-file",
-                subject=f"{name} {library.version}",
-                need=need,
-                have=f"this build exists, but on no index: {how}",
-                source=library.code.source,
-            )
+        reason = _not_at_hand(store, requirement, builds, files)
+        if reason is not None:
+            return reason
     wheels = [file for file in files if not file.is_sdist]
     versions = list(dict.fromkeys(file.version for file in wheels or files))  # newest first
     has_version = not specifier or any(contains(specifier, text) for text in versions)
@@ -137,6 +118,43 @@ def _no_version(
             have += " (in the compatibility data)"
     code = "conflict" if constraints and has_version else "no-version"
     return Reason(code=code, subject=name, need=need, have=have)
+
+
+def _not_at_hand(
+    store: CandidateStore,
+    requirement: PackageRequirement,
+    builds: Sequence[Build],
+    files: Sequence[Wheel],
+) -> Reason | None:
+    """Return where a build or a library exists that `==` names; None if the data has none.
+
+    `builds` are those of its release, `files` those of all versions.
+    """
+    name, specifier = requirement.name, requirement.specifier
+    need = f"{name}{specifier}"
+    for build in builds:
+        if f"=={build.local}" == specifier:
+            # The default index has a release for the same interpreters as other indexes.
+            same = [file for file in files if public(file.version) == build.version]
+            if same and not store.in_ranges(store.candidates(name), [f"=={build.version}"]):
+                return _unfit_files(store, name, str(requirement), same)
+            return no_file_reason(build, need)
+    if not is_exact(specifier):
+        return None
+    exact = specifier.removeprefix("==").lower()  # local versions are lower case
+    library = store.data.library(name, exact, store.host.platform)
+    if library is None or not library.url:
+        return None
+    how = f"use --find-links {library.url}"
+    if ".whl" in library.url:
+        how = f"request it as '{name} @ {library.url}'"
+    return Reason(
+        code="no-offline-file",
+        subject=f"{name} {library.version}",
+        need=need,
+        have=f"this build exists, but on no index: {how}",
+        source=library.code.source,
+    )
 
 
 def no_file_reason(build: Build, need: str) -> Reason:

@@ -37,7 +37,7 @@ class ReleaseFacts:
     Attributes:
         store: the candidates.
         owners: how distributions that install the same paths are treated.
-        undeclared: the rows of what chosen releases require without saying it.
+        undeclared: the rows about requirements that the metadata of chosen releases lack.
         host_doubts: doubts about the host itself.
         offline: what was not in the cache. A solution may exist without.
     """

@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 
-from ..compat.data import CompatibilityData
+from ..compat.data import CompatibilityData, RuleRow
 from ..errors import (
     Change,
     Explanation,
@@ -199,24 +199,24 @@ class _Question:
     def _complete(self, widening: Widening) -> tuple[LearningResolver, list[Node]]:
         """Return a solution in which no package is to be replaced (R5) and none is missing (R10).
 
-        What takes whose place, and what releases require without saying it, shows in a first
-        solution. If there is none, the former shows in what was required: the package to be
-        replaced may have no release that can be installed.
+        What takes whose place, and what the metadata of releases lack, shows in a first solution.
+        If there is none, the former shows in what was required: the package to be replaced may
+        have no release that can be installed.
         """
+        undeclared: tuple[RuleRow, ...] = ()
         first: tuple[ReleaseFacts, ImpossibleError] | None = None
         while True:
             try:
                 solution = self._resolve(self.roots, widening)
                 versions = _versions(solution[1])
                 owners = self.facts.owners.replacing(versions)
-                new = self.store.data.undeclared(versions)
-                new = [row for row in new if row not in self.facts.undeclared]
+                rows = self.store.data.undeclared(versions)
+                new = [row for row in rows if row not in undeclared]
                 if owners is None and not new:
                     return solution
-                undeclared = (*self.facts.undeclared, *new)
+                undeclared = (*undeclared, *new)
             except ImpossibleError as error:
                 owners = self.facts.owners.replacing(self.facts.required_names())
-                undeclared = tuple(self.facts.undeclared)
                 first = first or (self.facts, error)
                 if owners is None or error is not first[1]:
                     self.facts, error = first
@@ -252,8 +252,8 @@ class _Question:
             UnfinishedError: no answer after MAX_TRIAL_CONFLICTS.
         """
         widening = Widening(None, self.store, frozenset())
-        limit = MAX_TRIAL_CONFLICTS
-        return self._resolve(roots, widening, sparse=sparse, max_conflicts=limit)[1]
+        _, nodes = self._resolve(roots, widening, sparse=sparse, max_conflicts=MAX_TRIAL_CONFLICTS)
+        return nodes
 
     def _resolve(
         self,
