@@ -195,6 +195,8 @@ def _next_word_has_no_room(line: bytes, following: bytes, width: int) -> bool:
 
 def _begins_record(before: bytes, line: bytes) -> bool:
     """Whether a line begins a record of a log or a row of a table."""
+    if line[:1] == b" " and line[1:2].strip():
+        return False  # a window broke the line before a space
     text = line.lstrip()
     if not text or before[-1:] in (b"|", b"+") or not before.strip(b"=-+ "):
         return True
