@@ -64,6 +64,7 @@ _WATCHER = os.path.join(os.path.dirname(__file__), "build_watcher.py")
 _MISSING_MODULE = re.compile(r"No module named '(\w+)")
 _ERROR_LINE = re.compile(
     r"\s*(?:\w+\.)*(?:\w*Error|\w*Exception|error|ERROR|fatal error)\b.*[:!]|"
+    r"(?:\w+\.)+[A-Z]\w+: |"  # an exception of a module, such as a.b.InvalidVersion
     r"\S+:\d+(?::\d+)?: (?:fatal )?error: |\S+\(\d+\): error"  # gcc, nvcc
 )
 _FAILED_COMMAND = re.compile(r"\S*(?:error|Error): Command ")  # what failed is above

@@ -27,7 +27,7 @@ _FOUND = {
     "the glibc of this host is {have}": ("glibc-unknown",),
     "{it} {have}": ("code-unknown", "no-code-for-device"),
     "this conflicts with {have}": ("conflict",),
-    "available: {have}": ("extra-unknown", "no-release", "no-version", "no-wheel-for-target"),
+    "available: {have}": ("no-release", "no-version", "no-wheel-for-target"),
     "{have}": (
         "conda-closure", "cudnn-unknown", "index-unknown", "lock-missing", "lock-tampered",
         "lock-unreadable", "no-candidate", "no-offline-file", "no-wheel", "yanked",
@@ -36,6 +36,7 @@ _FOUND = {
 # Sentences of another form. A colon introduces a property of the subject.
 _OTHER_FORMS = {
     "has more than one owner: {have}": ("two-owners",),
+    "lacks {need}; available: {have}": ("extra-unknown",),
     ": {have}; this host needs {need}": ("cpu-build",),
     ": {have}; for a CUDA build add {need}": ("cpu-dependency",),
     ": {have}, which needs {need}": ("compiled",),
