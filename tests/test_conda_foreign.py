@@ -200,7 +200,15 @@ def test_a_pixi_workspace_is_read(tmp_path):
     project = conda_projects.read_project_file(str(path), "linux-x86_64")
     specs = ("requests >=2.3,<3 h0*", "numpy", "CHANNEL::curl 8.9.0", "openssl 3.*")
     assert (project.channels, project.specs) == (("CHANNEL",), specs)
-    assert project.wheels.requirements == ("leaf-kit[a,b]>=1",)
+    assert project.wheels.requirements == (
+        "leaf-kit[a,b]>=1",
+        f"demo @ {tmp_path}/.#editable",
+        "tool @ git+https://code.example/tool@v1#subdirectory=python",
+        'part @ https://files.example/part-1.0-py3-none-any.whl ; python_version > "3"',
+        "torch==2.9.0",
+    )
+    assert project.wheels.package_indexes == ("torch=https://wheels.example/cu128",)
+    assert project.wheels.extra_index_urls == ("https://wheels.example/simple",)
     assert "zlib" in conda_projects.read_project_file(str(path), "win-amd64").specs
     text = TABLES["pixi"].replace('["more"]', '{ features = ["other"], no-default-feature = true }')
     path.write_text(text)

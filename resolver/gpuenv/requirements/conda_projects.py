@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+from urllib.parse import quote
 
 from ..errors import InputError
 from ..model import Value
 from ..serialize import load_yaml, parse_toml, read_input
 from . import conda_versions
 from .files import read_lines
-from .parse import RequirementSet, requirement_of_row
+from .parse import RequirementSet, git_url, requirement_of_row
+from .versions import normalize_name
 
 PIXI_TOML = "pixi.toml"
 _KEYS = {"name", "prefix", "channels", "dependencies", "variables", "platforms", "category"}
 _PIXI_SPECS = ("dependencies", "host-dependencies", "build-dependencies")
+# Keys that say where a wheel of pixi comes from.
+_PLACES = ("index", "path", "editable", "url", "git", "rev", "tag", "branch", "subdirectory")
+# Options of pixi's wheels, and what a requirements file calls them.
+_PIXI_OPTIONS = {"index-url": "--index-url", "extra-index-urls": "--extra-index-url"}
 # The names of a platform under `target` of a pixi.toml.
 TARGETS = {
     "linux-x86_64": ("unix", "linux", "linux-64"),
@@ -89,7 +95,7 @@ def _read_environment(path: str) -> CondaProject:
         channels=tuple(channel for channel in channels if channel != "nodefaults"),
         specs=tuple(specs),
         # conda gives the list to pip as a requirements file in the folder of this one.
-        wheels=read_lines(wheels, path),
+        wheels=read_lines(wheels, path, "pip"),
         with_configured="nodefaults" not in channels,
     )
 
@@ -111,11 +117,7 @@ def _read_pixi_toml(path: str, platform: str) -> CondaProject:
             for key in _PIXI_SPECS
             for name, value in _rows(table, key)
         ]
-        wheels = [
-            requirement_of_row(name, value)
-            for table in tables
-            for name, value in _rows(table, "pypi-dependencies")
-        ]
+        wheels = _wheels(tables, path)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error}") from None
     except KeyError as error:
@@ -125,8 +127,34 @@ def _read_pixi_toml(path: str, platform: str) -> CondaProject:
     return CondaProject(
         channels=tuple(dict.fromkeys(channels)),
         specs=tuple(specs),
-        wheels=RequirementSet(requirements=tuple(wheels)),
+        wheels=wheels,
     )
+
+
+def _wheels(tables: Iterable[Table], path: str) -> RequirementSet:
+    """Return the wheels of a pixi.toml's tables. ValueError for a key that is not read."""
+    lines: list[str] = []
+    bound: list[str] = []
+    for table in tables:
+        for key, given in _rows(table, "pypi-options"):
+            if key not in _PIXI_OPTIONS:
+                raise ValueError(f"pypi-options.{key} is not read; {', '.join(_PIXI_OPTIONS)} are")
+            urls = [given] if isinstance(given, str) else given
+            lines += [f"{_PIXI_OPTIONS[key]} {url}" for url in urls]
+        for name, value in _rows(table, "pypi-dependencies"):
+            text = requirement_of_row(name, value, _PLACES)
+            head, semicolon, marker = text.partition(" ; ")
+            row = {} if isinstance(value, str) else value
+            if "index" in row:
+                bound.append(f"{normalize_name(name)}={row['index']}")
+            elif "path" in row:
+                place = quote(os.path.join(".", os.path.dirname(path), row["path"]))
+                head += f" @ {place}{'#editable' if row.get('editable') else ''}"
+            elif "url" in row or "git" in row:
+                head += f" @ {row.get('url') or git_url(row)}"
+            lines.append(head + semicolon + marker)
+    wheels = read_lines(lines, path, "pypi-dependencies")
+    return wheels.replace(package_indexes=tuple(bound))
 
 
 def default_tables(document: Table, targets: tuple[str, ...]) -> Iterator[Table]:

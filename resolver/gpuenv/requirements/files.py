@@ -94,15 +94,15 @@ def read_files(
     return reader.result()
 
 
-def read_lines(lines: Sequence[str], path: str) -> RequirementSet:
+def read_lines(lines: Sequence[str], path: str, key: str) -> RequirementSet:
     """Read lines of a requirements file from another file, such as those below `pip` in YAML.
 
     Raises:
-        InputError: with FILE: pip:LINE.
+        InputError: with FILE: KEY:LINE.
     """
     reader = _Reader(None, None)
     content = "\n".join(lines).encode()
-    reader.read(path, f"{path}: pip", "requirements", ancestors=(), content=content)
+    reader.read(path, f"{path}: {key}", "requirements", ancestors=(), content=content)
     return reader.result()
 
 

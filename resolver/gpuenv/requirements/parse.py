@@ -147,25 +147,40 @@ def checked_requirement(text: str, where: str, name_of: NameOf | None = None) ->
     return str(parsed)
 
 
-def requirement_of_row(name: str, value: str | Mapping[str, Any], *, strict: bool = True) -> str:
+def requirement_of_row(
+    name: str, value: str | Mapping[str, Any], others: Iterable[str] | None = ()
+) -> str:
     """Return a row of a pixi.toml or a Pipfile as PEP 508 has it.
 
     Args:
         name: the package.
         value: its version, or a table with it, extras and a marker.
-        strict: whether other keys are an error; otherwise the caller reads them.
+        others: the further keys that the caller reads; None for any.
 
     Raises:
-        ValueError: `strict` and another key.
+        ValueError: another key, or a version without an operator.
     """
     row = {"version": value} if isinstance(value, str) else value
-    unknown = sorted(row.keys() - {"version", "extras", "env-markers", "markers"})
-    if strict and unknown:
+    if others is None:
+        others = row
+    unknown = sorted(row.keys() - {"version", "extras", "env-markers", "markers", *others})
+    if unknown:
         raise ValueError(f"{name}: {unknown[0]} is not read; version and extras are")
     extras, version = ",".join(row.get("extras", ())), str(row.get("version", "*"))
+    if version[:1].isdigit():
+        raise ValueError(f"{name}: {version} is no version specifier; write =={version}")
     text = name + (f"[{extras}]" if extras else "") + ("" if version == "*" else version)
     marker = row.get("env-markers", row.get("markers"))
     return f"{text} ; {marker}" if marker else text
+
+
+def git_url(row: Mapping[str, Any]) -> str:
+    """Return the URL of a repository that a row of uv or pixi names by `git`, as pip has it."""
+    revision = row.get("rev") or row.get("tag") or row.get("branch")
+    url = str(row["git"])
+    url = url if url.startswith("git+") else f"git+{url}"
+    url += f"@{revision}" if revision else ""
+    return f"{url}#subdirectory={row['subdirectory']}" if "subdirectory" in row else url
 
 
 def metadata_text(

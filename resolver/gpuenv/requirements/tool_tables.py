@@ -26,6 +26,7 @@ from .parse import (
     RequirementSet,
     build_names,
     checked_requirement,
+    git_url,
     metadata_text,
     parse_cutoff,
     requirement_of_row,
@@ -339,7 +340,7 @@ class ToolTables:
             if key == "find-links":
                 value = [row.get("url") or row.get("path") for row in value]
             if key == "dependency-overrides":
-                value = [requirement_of_row(name, row, strict=False) for name, row in value.items()]
+                value = [requirement_of_row(name, row, None) for name, row in value.items()]
             if isinstance(value, list):
                 own = f"{own}-package" if own.startswith("no-") else own
                 value = [*settings.get(own, ()), *value]
@@ -375,7 +376,7 @@ class ToolTables:
                 row: dict[str, Any] = {} if isinstance(value, str) else dict(value)
                 if row.get("path") in (".", "./"):
                     continue
-                texts.append(requirement_of_row(name, value, strict=False))
+                texts.append(requirement_of_row(name, value, None))
                 for key in ("version", "extras", "env-markers"):
                     row.pop(key, None)
                 if "index" in row:
@@ -429,17 +430,12 @@ class ToolTables:
 
     def _url(self, name: str, source: Table, key: str) -> str:
         """Return where a source is: a URL, or a path that starts with ./ or /."""
-        subdirectory = source.get("subdirectory")
         if "url" in source:
-            if subdirectory:
+            if source.get("subdirectory"):
                 self._fail(key, "has a subdirectory of an archive", "give a wheel of it")
             return str(source["url"])
         if "git" in source:
-            revision = source.get("rev") or source.get("tag") or source.get("branch")
-            url = str(source["git"])
-            url = url if url.startswith("git+") else f"git+{url}"
-            url += f"@{revision}" if revision else ""
-            return f"{url}#subdirectory={subdirectory}" if subdirectory else url
+            return git_url(source)
         path = str(source["path"]) if "path" in source else self._member(name, key)
         place = os.path.join(self._folder, path)
         if not os.path.exists(place):
