@@ -247,16 +247,17 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
             if not may_give_way or replacements[node] == _MAX_REPLACEMENTS:
                 raise _RejectedError([Cause(requirement, candidate)], {node: {pin}})
             replaced[node] = pin
-        for requirement in requirements:
-            self._add(criteria, requirement, candidate)
         for node in replaced:
             del pins[node]
-        replacements.update(replaced.keys())
         pins[candidate.identifier] = candidate
-        self.reporter.pinning(candidate)
         pinned: _State = State(pins, criteria, [])
         if replaced:
             self._take_back(list(replaced.values()), pinned)
+        if candidate.identifier in pins:  # a removed pin may have ruled out a better one
+            for requirement in requirements:
+                self._add(criteria, requirement, candidate)
+            self.reporter.pinning(candidate)
+        replacements.update(replaced.keys())
         return pinned
 
     def _reject_learned(self, candidate: Node, pins: Mapping[Identifier, Node]) -> None:
