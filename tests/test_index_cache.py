@@ -35,6 +35,7 @@ def test_every_damage_is_a_miss_and_heals(tmp_path):
         assert not path.exists()
     assert cache.put("pages", "key", b"new")
     assert cache.get("pages", "key", bytes) == b"new"
+    assert cache.get("pages", "key", int) is None and not path.exists()  # of another release
 
 
 def test_an_entry_under_the_name_of_another_is_a_miss(tmp_path):

@@ -56,7 +56,8 @@ class Cache:
         except OSError:
             return None
         if start == _checksum(path, data):
-            return decode(data, content, msgspec.msgpack)
+            with suppress(msgspec.DecodeError):  # another release of gpuenv wrote it
+                return decode(data, content, msgspec.msgpack)
         self.remove(kind, key)
         return None
 
