@@ -26,7 +26,7 @@ from msgspec.structs import astuple
 from common import ROOT, read_json
 from data.companion_rows import companion_rows
 from data.rows import derived
-from data.toml_files import Bad, BadPair, Branch, Companions, Drivers, Gpus, Limit, Rule, Toolkits
+from data.toml_files import Branch, Companions, Drivers, Gpus, Libraries, Limit, Toolkits
 from gpuenv.atomic_write import write_whole
 from gpuenv.compat.architectures import driver_branch, parse_target
 from gpuenv.compat.data import SCHEMA, gpu_key
@@ -54,7 +54,7 @@ def tabulate(folder: Path) -> dict[str, Any]:
         **driver_tables(read(folder / "drivers.toml", Drivers), toolkits),
         **gpu_tables(read(folder / "gpus.toml", Gpus)),
         "families": families(folder),
-        **library_tables(toml(folder / "libraries.toml"), toolkits),
+        **library_tables(folder / "libraries.toml", toolkits),
         **device_code_tables(folder),
         "companions": companion_rows(companions, folder),
         "indexes": indexes(folder),
@@ -169,11 +169,12 @@ def families(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def library_tables(tables: dict[str, Any], toolkits: Toolkits) -> dict[str, Any]:
-    """Return the tables of libraries.toml."""
+def library_tables(path: Path, toolkits: Toolkits) -> dict[str, Any]:
+    """Return the tables of libraries.toml. Those of rules are as they are there."""
+    libraries = read(path, Libraries)
     compiled = {parse_target(target)[0] for row in toolkits.compiler for target in row.targets}
     bad = []
-    for row in convert(tables.pop("bad"), list[Bad], "libraries.toml: bad"):
+    for row in libraries.bad:
         capabilities = list(map(parse_pair, row.capabilities))
         if not compiled.issuperset(capabilities):
             raise DataError(f"libraries.toml: no compiler makes code for {row.capabilities}")
@@ -182,11 +183,9 @@ def library_tables(tables: dict[str, Any], toolkits: Toolkits) -> dict[str, Any]
         driver_cuda = parse_pair(row.driver_cuda) if row.driver_cuda else None
         verdict = [row.severity, row.text, row.source]
         bad.append([row.distributions, row.versions, *verdict, capabilities, driver_cuda])
-    pairs = convert(tables.pop("bad_pair"), list[BadPair], "libraries.toml: bad_pair")
-    for name, rows in tables.items():
-        convert(rows, list[Rule], f"libraries.toml: {name}")
-    bad_pairs = [[p.name, astuple(p.a), astuple(p.b), *astuple(p)[3:]] for p in pairs]
-    return {"bad": bad, "bad_pairs": bad_pairs, "rules": tables}
+    bad_pairs = [[p.name, astuple(p.a), astuple(p.b), *astuple(p)[3:]] for p in libraries.bad_pair]
+    rules = {name: rows for name, rows in toml(path).items() if name not in ("bad", "bad_pair")}
+    return {"bad": bad, "bad_pairs": bad_pairs, "rules": rules}
 
 
 def device_code_tables(folder: Path) -> dict[str, Any]:

@@ -165,6 +165,20 @@ class Rule(RuleRow, forbid_unknown_fields=True):
     source: Text
 
 
+class Libraries(Value):
+    """libraries.toml."""
+
+    bad: tuple[Bad, ...]
+    bad_pair: tuple[BadPair, ...]
+    compiled_against: tuple[Rule, ...]
+    cpu_names: tuple[Rule, ...]
+    cxx11_abi: tuple[Rule, ...]
+    elsewhere: tuple[Rule, ...]
+    kernel_collection: tuple[Rule, ...]
+    system_cuda: tuple[Rule, ...]
+    undeclared: tuple[Rule, ...]
+
+
 class Companion(Value):
     """A [[row]] of companions.toml."""
 
