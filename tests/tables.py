@@ -50,15 +50,15 @@ def together(rows, *, sampled=False):
     For rows of a few milliseconds: pytest takes as long for a test as these for themselves.
 
     Args:
-        rows: The values of the test's argument.
+        rows: The values of the test's argument. A generator makes them when the test runs.
         sampled: Take every third row with GPUENV_TEST_SAMPLE=1.
     """
-    taken = list(rows)
-    if sampled and os.environ.get("GPUENV_TEST_SAMPLE") == "1":
-        taken = taken[::3]
 
     def decorate(test):
         def run_all():
+            taken = list(rows)
+            if sampled and os.environ.get("GPUENV_TEST_SAMPLE") == "1":
+                taken = taken[::3]
             failures = []
             for row in taken:
                 try:

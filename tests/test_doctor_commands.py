@@ -33,7 +33,7 @@ def texts():
 def commands():
     quoted = {command for text in texts() for command in re.findall("`([^`]+)`", text)}
     shown = {test.command for test in catalog.tests().values()}
-    return sorted((quoted | shown) - {"", *TABLE["names"]})
+    yield from sorted((quoted | shown) - {"", *TABLE["names"]})
 
 
 def simple_commands(command):

@@ -6,7 +6,6 @@ import tomllib
 
 import anyio
 from jsonschema import Draft202012Validator
-from mcp import Client, StdioServerParameters, types
 
 from gpuenv.cli.mcp import TOOLS
 from script_modules import load_script
@@ -19,6 +18,8 @@ CALLS = data_file("tables/mcp_calls.json")
 
 def session(folder, calls, *flags):
     """Start a server in a folder, and return its tools and the results of these calls."""
+    from mcp import Client, StdioServerParameters  # a second, which only these tests take
+
     server = StdioServerParameters(
         command=sys.executable,
         args=["-m", "gpuenv", "mcp", *flags],
@@ -36,7 +37,7 @@ def session(folder, calls, *flags):
 
 def text(result):
     (content,) = result.content
-    assert isinstance(content, types.TextContent)
+    assert content.type == "text"
     return content.text
 
 
