@@ -51,6 +51,14 @@ settings.load_profile("suite")
 
 # Tests of many long cases. With GPUENV_TEST_SAMPLE=1 every third case runs (also tables.together).
 LONG_TESTS = (
+    "test_owners.py::test_commands",
+    "test_state.py::test_paths_are_utf_8_in_every_locale",
+    "test_shared_versions.py::test_lock",
+    "test_pip.py::test_what_would_be_done",
+    "test_verification.py::test_planted_faults",
+    "test_conda_scenarios.py::test_a_scenario",
+    "test_framework_names.py::test_command_line",
+    "test_foreign_locks.py::test_sync_installs_the_files_of_a_lock_and_verify_compares_with_it",
     "test_planted.py::test_planted_fault",
     "test_probes.py::test_planted_faults",
     "test_doctor_host.py::test_the_evidence_settles_it",

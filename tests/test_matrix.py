@@ -221,18 +221,12 @@ def test_damage_is_told_by_file_and_row(copy, file, old, new, message):
         contradictions(matrix.load(str(copy)))
 
 
-@each("file old new message", data_file("tables/matrix.json")["planted"])
-def test_a_planted_contradiction_is_found(copy, file, old, new, message):
-    replace_in(copy / file, old, new)
-    found = contradictions(matrix.load(str(copy)))
-    assert any(message in text for text in found), found
-
-
-def test_a_build_that_is_there_twice_is_a_contradiction(copy):
-    table = json.loads((copy / TORCH).read_text())
-    table["builds"].append(table["builds"][0])
-    (copy / TORCH).write_text(json.dumps(table))
-    assert "torch.json is stale: run compile" in contradictions(matrix.load(str(copy)))
+def test_planted_contradictions_are_found(copy):
+    planted = data_file("tables/matrix.json")["planted"]
+    for file, old, new, _ in planted:
+        replace_in(copy / file, old, new)
+    found = "\n".join(contradictions(matrix.load(str(copy))))
+    assert [message for *_, message in planted if message not in found] == [], found
 
 
 @each("file", ["tables.json", TORCH, CUDNN])
