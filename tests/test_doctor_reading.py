@@ -57,7 +57,7 @@ def test_where_a_log_is_cut_is_no_matter(end, size):
 @each("end", ["\n", " "])
 def test_every_edge_of_a_block_gives_the_same(end, monkeypatch):
     """A line that is longer than a block has pieces that overlap."""
-    log = made(5, 150, end)
+    log = made(5, 300, end)
     causes = {fact[:3] for fact in as_long([log]) if fact[0] == "says"}
     assert len(log) > 8000 and len(causes) > 2
     for size in range(2 * LONG_LINE, 3 * LONG_LINE, 997):

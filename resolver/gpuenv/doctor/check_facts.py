@@ -13,11 +13,10 @@ from .host_facts import fact
 from .model import Fact
 
 _Match = tuple[str, str, str]
-_MarkForm = Sequence[str]  # regular expressions for a mark: its code, subject and value
 # Tests that also fail if a variable or another package replaces the environment's libraries.
-_CONSEQUENCES = frozenset(
-    {"one-folder", "cudnn-complete", "cudnn-present", "libraries-resolve", "environment"}
-)
+_CONSEQUENCES = (
+    "one-folder", "cudnn-complete", "cudnn-present", "libraries-resolve", "environment",
+)  # fmt: skip
 
 
 def check_facts(checks: Sequence[Check]) -> tuple[Fact, ...]:
@@ -28,19 +27,19 @@ def check_facts(checks: Sequence[Check]) -> tuple[Fact, ...]:
     """
     root_test = _root_test(checks)
     libraries = ("cudnn", "libraries", "fail")  # the failed check that opened cuDNN's libraries
-    library_marks: list[Mark] = []
-    for check in checks:
-        if (check.name, check.subject, check.status) == libraries:
-            library_marks += check.marks
+    library_marks = [
+        mark
+        for check in checks
+        if (check.name, check.subject, check.status) == libraries
+        for mark in check.marks
+    ]
     facts: list[Fact] = []
     # The checks that explain others come first.
     for check in sorted(checks, key=lambda check: check.name not in ("loader", "owners")):
         for observed in _facts_of_check(check, library_marks):
             is_failure = (observed.kind, observed.value) == ("test", "fail")
-            if root_test and is_failure and observed.subject in _CONSEQUENCES:
-                facts.append(observed.replace(subject=root_test))
-            else:
-                facts.append(observed)
+            follows = root_test and is_failure and observed.subject in _CONSEQUENCES
+            facts.append(observed.replace(subject=root_test) if follows else observed)
     runs = [check.status for check in checks if check.name == "cudnn convolution"]
     devices = [
         check for check in checks if check.name == "device" and check.subject.startswith("GPU")
@@ -107,9 +106,8 @@ def _facts_of_check(check: Check, library_marks: Sequence[Mark]) -> list[Fact]:
 
 def _matches(row: Row, check: Check, library_marks: Sequence[Mark]) -> list[_Match]:
     """Return the marks that a row is about, with the first group of each; [] if it says nothing."""
-    if check.name != row["check"] or check.status not in row.get("status", "pass|fail"):
-        return []
-    if not re.fullmatch(row.get("subject", ".*"), check.subject):
+    is_about = check.name == row["check"] and check.status in row.get("status", "pass|fail")
+    if not is_about or not re.fullmatch(row.get("subject", ".*"), check.subject):
         return []
     lacks = (check.marks, row.get("unless", ())), (library_marks, row.get("beside_unless", ()))
     if any(_marked(marks, form) for marks, forms in lacks for form in forms):
@@ -119,8 +117,11 @@ def _matches(row: Row, check: Check, library_marks: Sequence[Mark]) -> list[_Mat
     return _marked(check.marks, row["mark"]) if "mark" in row else [("", "", "")]
 
 
-def _marked(marks: Iterable[Mark], form: _MarkForm) -> list[_Match]:
-    """Return (subject, value, first group of the value) of the marks that have a form."""
+def _marked(marks: Iterable[Mark], form: Sequence[str]) -> list[_Match]:
+    """Return (subject, value, first group of the value) of the marks that have a form.
+
+    A form has regular expressions for the code, the subject and the value of a mark.
+    """
     found = []
     for code, subject, value in marks:
         matched = re.fullmatch(form[2] or ".*", value)

@@ -160,21 +160,15 @@ def examine(
         facts = _without_doubtful(facts, of_log)
     facts += check_facts.test_facts(environment.test_results)
     diagnosis = diagnose(log_facts, facts)
-    if log is not None and not (diagnosis.verdicts or diagnosis.abstained):
+    if not (diagnosis.verdicts or diagnosis.abstained):
         facts += _facts_of_listing(of_log, stages.data)
         diagnosis = diagnose(log_facts, facts)
-    installed = environment.installed
-    remedy = None
-    if _solve_may_help(diagnosis, facts):
-        cause = diagnosis.verdicts[0].cause
-        if installed is not None:
-            remedy = _remedy_for_environment(installed, host, target, flags, stages, cause=cause)
-        elif not described:
-            remedy = remedy_for_log(of_log, cause, data=stages.data, solve=stages.solve)
-    shadows: Sequence[Shadow] = ()
-    if is_evidence and installed is not None:
-        prefix = installed.interpreter["prefix"]
-        shadows = loader_variables(os.environ, prefix, libraries(prefix))[1]
+    installed, remedy = environment.installed, None
+    cause = _cause_for_solve(diagnosis, facts)
+    if cause and installed is not None:
+        remedy = _remedy_for_environment(installed, host, target, flags, stages, cause=cause)
+    elif cause and not described:
+        remedy = remedy_for_log(of_log, cause, data=stages.data, solve=stages.solve)
     return Examination(
         diagnosis=diagnosis,
         facts=(*log_facts, *facts),
@@ -183,7 +177,7 @@ def examine(
         checks=environment.checks,
         test_results=environment.test_results,
         remedy=remedy,
-        shadows=tuple(shadows),
+        shadows=environment.shadows if is_evidence else (),
         origin=origin,
         other_environment=environment.difference,
     )
@@ -222,6 +216,7 @@ class _Environment(Value):
     checks: tuple[Check, ...] = ()
     facts: tuple[Fact, ...] = ()
     test_results: tuple[probe_tests.Shown, ...] = ()
+    shadows: tuple[Shadow, ...] = ()
 
 
 def _examine_environment(
@@ -255,11 +250,13 @@ def _examine_environment(
     results: tuple[probe_tests.Shown, ...] = ()
     if probe:
         results = probe_tests.tests(installed, host, timeout=timeout)
+    prefix = installed.interpreter["prefix"]
     return _Environment(
         installed=installed,
         checks=checks,
         facts=facts,
         test_results=results,
+        shadows=tuple(loader_variables(os.environ, prefix, libraries(prefix))[1]),
     )
 
 
@@ -373,31 +370,33 @@ def _without_doubtful(facts: Iterable[Fact], log: Case) -> list[Fact]:
     nothing if the log shows no failure.
     """
     missing = [fact.subject for fact in log.of_kind("library-missing")]
-    doubted = {"libraries-resolve"} if missing else set()
+    # Tests, and the result that says nothing; "" is any result.
+    doubtful = {"libraries-resolve": "pass"} if missing else {}
     if any(name.startswith("libcudnn") for name in missing):
-        doubted |= {"cudnn-complete", "cudnn-present"}
-    doubtful = {(test, "pass") for test in doubted}
+        doubtful |= {"cudnn-complete": "pass", "cudnn-present": "pass"}
     if not log.faults():
-        doubtful |= {("free-memory", status) for status in ("pass", "fail", "unknown")}
+        doubtful["free-memory"] = ""
     return [
-        fact for fact in facts if fact.kind != "test" or (fact.subject, fact.value) not in doubtful
+        fact
+        for fact in facts
+        if fact.kind != "test" or doubtful.get(fact.subject) not in ("", fact.value)
     ]
 
 
 # ---- the remedy ---------------------------------------------------------------------------------
 
 
-def _solve_may_help(diagnosis: Diagnosis, facts: Iterable[Fact]) -> bool:
-    """Return whether a new solve may fix the cause of the first verdict.
+def _cause_for_solve(diagnosis: Diagnosis, facts: Iterable[Fact]) -> str:
+    """Return the cause of the first verdict if a new solve may fix it, or "".
 
     If files lack code for a device in an environment whose releases have it, a new solve gives the
     same releases.
     """
     first = diagnosis.verdicts[0] if diagnosis.verdicts else None
     if first is None or first.complete or not causes()[first.cause].solve:
-        return False
+        return ""
     tests = [fact for fact in facts if (fact.kind, fact.subject) == ("test", "architecture")]
-    return not {fact.value for fact in tests} >= {"pass", "fail"}
+    return "" if {fact.value for fact in tests} >= {"pass", "fail"} else first.cause
 
 
 def _remedy_for_environment(

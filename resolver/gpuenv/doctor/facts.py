@@ -19,20 +19,10 @@ _LEAST_FREE_BYTES = 600 << 20  # with less free memory, cuDNN's first allocation
 _CUDA_LIBRARY = re.compile(r"(?:lib)?(?:cu(?!rl|ps|nit)|nv(?!infer|onnx)|nccl)")
 _STATED = ("says", "hints", "maybe")
 # Symptoms by which something failed. The others are conditions, which may explain a failure.
-_FAILURES = frozenset(
-    {
-        "cudnn-start",
-        "cudnn-call",
-        "load",
-        "launch",
-        "nccl",
-        "invalid-image",
-        "no-device",
-        "cuda-unavailable",
-        "failed",
-        "crashed",
-    }
-)
+_FAILURES = (
+    "cudnn-start", "cudnn-call", "load", "launch", "nccl", "invalid-image", "no-device",
+    "cuda-unavailable", "failed", "crashed",
+)  # fmt: skip
 _FAULT_KINDS = (
     *_STATED,
     "status",
@@ -46,25 +36,16 @@ _FAULT_KINDS = (
     "handle",
 )
 # Facts of the host about something that is not there: results of tests, and other facts.
-_TESTS_OF_PRESENCE = frozenset(
-    {
-        "nvml",
-        "libcuda",
-        "cuda-build",
-        "cudnn-present",
-        "cudnn-complete",
-        "libraries-resolve",
-        "environment",
-    }
-)
-_ABSENCES = frozenset(
-    {
-        ("pci-gpu", "0"),
-        ("module", "absent"),
-        ("module", "missing"),
-        ("device-node", "missing"),
-        ("cuda-built", "none"),
-    }
+_TESTS_OF_PRESENCE = (
+    "nvml", "libcuda", "cuda-build", "cudnn-present", "cudnn-complete", "libraries-resolve",
+    "environment",
+)  # fmt: skip
+_ABSENCES = (
+    ("pci-gpu", "0"),
+    ("module", "absent"),
+    ("module", "missing"),
+    ("device-node", "missing"),
+    ("cuda-built", "none"),
 )
 
 

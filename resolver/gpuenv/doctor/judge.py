@@ -28,7 +28,7 @@ _MESSAGES_OF_THE_MOMENT = (
     "cuda-version-mismatches", "framework-not-installed",
 )  # fmt: skip
 # Causes whose state may have changed since the log was written.
-_OF_NOW = frozenset({"out_of_memory_masked", "driver_not_found"})
+_OF_NOW = ("out_of_memory_masked", "driver_not_found")
 # Causes by whose messages a program shows that it has no NVIDIA GPU.
 _WITHOUT_NVIDIA_GPU = {
     "container_gpu_not_injected",

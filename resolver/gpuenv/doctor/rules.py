@@ -113,7 +113,7 @@ def modules_of_kernels(case: Case) -> Iterator[Finding]:
 
 
 def driver_of_build(case: Case) -> Iterator[Finding]:
-    """Compare the driver with the CUDA version of a build, and with what a program asks for."""
+    """Compare the driver with the CUDA version of a build or of a toolkit."""
     driver = case.newest_driver(of_log=True)
     builds = {fact.version: fact for fact in _builds(case)}
     failures = case.symptoms("cuda-unavailable", "took-cpu", "reported-unavailable")
@@ -128,6 +128,10 @@ def driver_of_build(case: Case) -> Iterator[Finding]:
         for fact in case.of_kind("status"):
             if fact.subject != "cuda" and fact.value.endswith(_STATUSES_OF_START):
                 yield likely("driver_too_old", fact, toolkit, driver[1])
+
+
+def driver_asked_for(case: Case) -> Iterator[Finding]:
+    """Compare the driver with the release, or the CUDA version, that a program asks for."""
     for least in case.of_kind("driver-least"):
         releases = {fact.version: fact for fact in case.of_kind("driver")}
         if not releases:
@@ -440,6 +444,7 @@ _FUNCTIONS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     driver_releases,
     modules_of_kernels,
     driver_of_build,
+    driver_asked_for,
     compiler_of_build,
     missing_code,
     stated_ranges,
