@@ -134,23 +134,24 @@ def test_the_judge_of_the_grid_finds_planted_faults(case):
 
 
 @each(
-    "uploaded specifier version",
+    "name uploaded specifier version",
     [
-        ("2023-05-01T00:00:00Z", "numpy>=1.20", "1.26.4"),
-        ("2023-05-01T00:00:00Z", "numpy<3", "2.0.0"),  # it says that NumPy 2 fits
-        ("2024-06-20T00:00:00Z", "numpy>=1.20", "2.0.0"),
-        (None, "numpy>=1.20", "2.0.0"),
+        ("native", "2023-05-01T00:00:00Z", "numpy>=1.20", "1.26.4"),
+        ("native", "2023-05-01T00:00:00Z", "numpy<3", "2.0.0"),  # it says that NumPy 2 fits
+        ("native", "2024-06-20T00:00:00Z", "numpy>=1.20", "2.0.0"),
+        ("native", None, "numpy>=1.20", "2.0.0"),
+        ("labmaze", "2023-05-01T00:00:00Z", "numpy>=1.20", "2.0.0"),  # a row says that it fits
     ],
 )
 def test_a_native_wheel_that_is_older_than_numpy_2_gets_numpy_1(
-    server, call, tmp_path, monkeypatch, uploaded, specifier, version
+    server, call, tmp_path, monkeypatch, name, uploaded, specifier, version
 ):
     monkeypatch.chdir(tmp_path)
     tag = "cp312-cp312-manylinux_2_17_x86_64"
-    server.add("native", "1.0", [specifier], tag=tag, upload_time=uploaded)
+    server.add(name, "1.0.6", [specifier], tag=tag, upload_time=uploaded)
     for release in ("1.26.4", "2.0.0"):
         server.add("numpy", release)
     host = "--gpu none --python 3.12 --platform linux-x86_64 --glibc 2.28"
-    call(f"solve native {host} --index-url", server.url, "-o", "pylock.toml")
+    call(f"solve {name} {host} --index-url", server.url, "-o", "pylock.toml")
     lock = tomllib.loads(Path("pylock.toml").read_text(encoding="utf-8"))
     assert {row["name"]: row["version"] for row in lock["packages"]}["numpy"] == version
