@@ -29,6 +29,8 @@ _MESSAGES_OF_THE_MOMENT = (
 )  # fmt: skip
 # Causes whose state may have changed since the log was written.
 _OF_NOW = ("out_of_memory_masked", "driver_not_found")
+# What a build fails for, where only the failed build is known.
+_END_A_BUILD = ("compiler", "host-memory", "storage")
 # Causes by whose messages a program shows that it has no NVIDIA GPU.
 _WITHOUT_NVIDIA_GPU = {
     "container_gpu_not_injected",
@@ -190,9 +192,8 @@ def _below_log(proposed: Iterable[Finding], case: Case) -> Iterator[Finding]:
 
 def _rests_on_absence(finding: Finding) -> bool:
     """Whether a finding is about something that is not on the host, and nothing else shows it."""
-    if any(fact.from_log for fact in finding.facts):
-        return False
-    return any(map(is_absence, finding.facts))
+    is_logged = any(fact.from_log for fact in finding.facts)
+    return not is_logged and any(map(is_absence, finding.facts))
 
 
 def _less_sure(finding: Finding, case: Case) -> Finding:
@@ -211,10 +212,7 @@ def _less_sure(finding: Finding, case: Case) -> Finding:
 
 def _merge(merged: dict[str, Finding], finding: Finding) -> None:
     """Join the findings of one cause: the highest confidence counts, and its facts come first."""
-    known = merged.get(finding.cause)
-    if known is None:
-        merged[finding.cause] = finding
-        return
+    known = merged.get(finding.cause, finding)
     first, second = sorted((known, finding), key=lambda found: found.order)
     merged[finding.cause] = first.replace(facts=tuple(dict.fromkeys(first.facts + second.facts)))
 
@@ -303,7 +301,10 @@ def _is_outside(finding: Finding, outside: Outside | None, case: Case) -> bool:
     """Whether a failure outside the GPU's environment explains a finding."""
     if outside is None or not all(fact.from_log for fact in finding.facts):
         return False
-    if outside.area == "network" and finding.cause == "install_resolution_failure":
+    if finding.cause == "install_resolution_failure" and (
+        outside.area == "network"
+        or (finding.confidence == "possible" and outside.area in _END_A_BUILD)
+    ):
         return True
     if finding.confidence == "possible" and case.first("outside", value="device-assert"):
         return True  # later calls of CUDA fail because of it

@@ -85,7 +85,7 @@ def find_origin(
 
 def _contradictions(log: Case, host: Host) -> Iterator[str]:
     """Yield why a log cannot be from a machine."""
-    is_known = bool(host.gpus) or has_no_gpu(host)
+    is_known = host.gpus or has_no_gpu(host)
     named = [gpu.value for gpu in stated_gpus(log)]
     present = [gpu.name for gpu in host.gpus]
     if named and is_known and not any(_is_same_gpu(*pair) for pair in product(named, present)):

@@ -369,8 +369,9 @@ def memory(case: Case) -> Iterator[Finding]:
 
 def _hidden_out_of_memory(case: Case, rows: Sequence[Memory]) -> Iterator[Finding]:
     """Find exhausted memory behind a status of cuDNN or cuBLAS."""
-    failed = case.about("status", "cudnn", "cublas") + case.symptoms("cudnn-start", "cudnn-call")
-    failure = first_of(failed)
+    failure = first_of(
+        case.about("status", "cudnn", "cublas") + case.symptoms("cudnn-start", "cudnn-call")
+    )
     if failure is None:
         return
     preallocated = first_of(case.symptoms("preallocated"))
@@ -434,8 +435,7 @@ def broken_release(case: Case) -> Fact | None:
 def driver_suffices(case: Case) -> bool:
     """Whether the driver supports the CUDA major version of the builds that a log names."""
     drivers = [driver_cuda(fact) for fact in case.of_kind("driver-cuda", "driver")]
-    builds = [fact.version for fact in case.of_kind("cuda-built", "toolkit")]
-    newest = max(builds, default=())
+    newest = max((fact.version for fact in case.of_kind("cuda-built", "toolkit")), default=())
     return bool(newest) and any(driver[:1] >= newest[:1] for driver in drivers)
 
 
