@@ -404,6 +404,10 @@ def test_init(case, folder, call):
         done.says_in_one_line(*case["says"])
         assert contents(folder) == before
         return
+    printed = done.stdout.splitlines()
+    read = [line for line in printed if line.startswith(("imported", "left out"))]
+    assert read == case.get("read", read)
+    assert case.get("shows", "") in done.stdout
     after = contents(folder)
     written = after.pop("pyproject.toml")
     old = before.pop("pyproject.toml", b"")

@@ -38,9 +38,9 @@ class Beginning(Value):
 
     `addition` is the text to append to the file `path`, "" if there is nothing to add.
     `frameworks` and `python` are those of the first table, () and "" if there is a table already.
-    `is_empty` tells whether a new project asks for nothing, and `imported` names the files of other
-    tools that were read for it. `profiles` are the new ones. `covered` are profiles that were there
-    for one of the hosts.
+    `is_empty` tells whether a new project asks for nothing, `imported` names the files of other
+    tools that were read for it, and `left_out` further requirements files. `profiles` are the new
+    ones. `covered` are profiles that were there for one of the hosts.
     """
 
     path: str
@@ -48,6 +48,7 @@ class Beginning(Value):
     frameworks: tuple[str, ...] = ()
     is_empty: bool = False
     imported: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     profiles: tuple[str, ...]
     python: str = ""
     covered: tuple[str, ...] = ()
@@ -153,6 +154,8 @@ def _first_table(
     else:
         others = [text for name, text in asked.items() if name not in data.installers]
         fields = _fields_beside_project(document, frameworks, others, of_setuptools=of_setuptools)
+    if not (is_new or imported.table or "requirements" in fields):
+        imported = _Imported()
     fields |= {**imported.table, "python": python}
     on_cpu = [_runs_without_gpu(text, data) for text in frameworks]
     # Every profile locks the dependencies of [project]: a profile for CI must be able to.
@@ -165,6 +168,7 @@ def _first_table(
         frameworks=tuple(frameworks),
         is_empty=is_empty,
         imported=imported.files,
+        left_out=imported.left_out,
         profiles=tuple(profiles),
         python=python,
     )
@@ -471,27 +475,35 @@ class _Imported(Value):
 
     Attributes:
         files: the names of the files.
+        left_out: those of further requirements files.
         dependencies: PEP 508 texts, for [project].
         table: keys of [tool.gpuenv].
         python: the version that they name, "" for none.
     """
 
     files: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     dependencies: tuple[str, ...] = ()
     table: Mapping[str, Any] = {}
     python: str = ""
 
 
 def _read_imports(folder: str, platform: str) -> _Imported:
-    """Read requirements*.txt, a Pipfile or an environment.yml: the first of these that is there.
+    """Read requirements.txt, a Pipfile or an environment.yml: the first of these that is there.
+
+    Without a requirements.txt, all requirements*.txt count. Beside one they are left out: they are
+    for other machines, or for tests.
 
     Raises:
         InputError: a file cannot be read, or asks for what [tool.gpuenv] cannot say.
     """
     place = Path(folder)
     texts = sorted(path for path in place.glob("requirements*.txt") if path.is_file())
+    plain = [path for path in texts if path.name == "requirements.txt"]
     if texts:
-        return _of_requirements(texts)
+        read = plain or texts
+        others = tuple(path.name for path in texts if path not in read)
+        return _of_requirements(read).replace(left_out=others)
     if (place / "Pipfile").is_file():
         return _of_pipfile(place / "Pipfile")
     for name in ("environment.yml", "environment.yaml"):

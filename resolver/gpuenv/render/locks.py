@@ -34,6 +34,7 @@ _SETTINGS = {
     "glibc": "the oldest glibc of the hosts",
 }
 REASONS_SHOWN = 4  # lines of reasons against a version in one profile
+_LONGEST_SETTING = 60  # characters of a line that init wrote; of a longer one the key is shown
 LONGEST_LIST = 3  # a longer list is shown by what was added to it and removed from it
 
 
@@ -230,6 +231,8 @@ def beginning_lines(begun: Beginning, hosts: Sequence[Host]) -> list[str]:
     profiles, frameworks = ", ".join(begun.profiles), ", ".join(begun.frameworks)
     lines = [f"{begun.path}: profile {name} is for such a host already" for name in begun.covered]
     lines += [f"imported {name}" for name in begun.imported]
+    if begun.left_out:
+        lines.append(f"left out: {', '.join(begun.left_out)} (gpuenv add -r FILE adds one)")
     if begun.python:
         facts = f"Python {begun.python}; profiles {profiles}"
         facts = f"{frameworks}; {facts}" if frameworks else facts
@@ -250,6 +253,7 @@ def beginning_lines(begun: Beginning, hosts: Sequence[Host]) -> list[str]:
             name = key.rpartition(".")[2].rstrip("]")
             rows.append((text, f"gpuenv lock writes pylock.{name}.toml"))
         elif key in _SETTINGS:
+            text = text if len(text) <= _LONGEST_SETTING else f"{key} = [...]"
             rows.append((text, _SETTINGS[key]))
     return [
         *lines,
