@@ -29,8 +29,9 @@ _MESSAGES_OF_THE_MOMENT = (
 )  # fmt: skip
 # Causes whose state may have changed since the log was written.
 _OF_NOW = ("out_of_memory_masked", "driver_not_found")
-# What a build fails for, where only the failed build is known.
-_END_A_BUILD = ("compiler", "host-memory", "storage")
+# What else fails a build or the loading of what was built, and the causes that then explain less.
+_FAIL_A_BUILD = ("compiler", "host-memory", "library", "storage")
+_OF_BUILDS = ("companion_binary_mismatch", "install_resolution_failure")
 # Causes by whose messages a program shows that it has no NVIDIA GPU.
 _WITHOUT_NVIDIA_GPU = {
     "container_gpu_not_injected",
@@ -118,9 +119,11 @@ def _is_refuted(case: Case, finding: Finding) -> bool:
 
 def _is_of_the_moment(fact: Fact) -> bool:
     """Whether a program states in a log what the host's state now cannot refute."""
-    is_stated = fact.kind in _OF_THE_MOMENT or fact.value in _MESSAGES_OF_THE_MOMENT
-    is_stated |= (fact.kind, fact.subject) == ("architecture-missing", "compiler")
-    return is_stated and fact.from_log
+    return fact.from_log and (
+        fact.kind in _OF_THE_MOMENT
+        or fact.value in _MESSAGES_OF_THE_MOMENT
+        or (fact.kind, fact.subject) == ("architecture-missing", "compiler")
+    )
 
 
 def _passing_counts(case: Case, cause: str) -> bool:
@@ -301,13 +304,13 @@ def _is_outside(finding: Finding, outside: Outside | None, case: Case) -> bool:
     """Whether a failure outside the GPU's environment explains a finding."""
     if outside is None or not all(fact.from_log for fact in finding.facts):
         return False
-    if finding.cause == "install_resolution_failure" and (
-        outside.area == "network"
-        or (finding.confidence == "possible" and outside.area in _END_A_BUILD)
+    if finding.cause == "install_resolution_failure" and outside.area == "network":
+        return True
+    if finding.confidence == "possible" and (
+        case.first("outside", value="device-assert")  # later calls of CUDA fail because of it
+        or (finding.cause in _OF_BUILDS and outside.area in _FAIL_A_BUILD)
     ):
         return True
-    if finding.confidence == "possible" and case.first("outside", value="device-assert"):
-        return True  # later calls of CUDA fail because of it
     if finding.cause in _WITHOUT_NVIDIA_GPU and _other_gpus(case):
         return True
     return bool(case.about("outside", "other-gpu")) and not case.of_kind(*NVIDIA_KINDS)

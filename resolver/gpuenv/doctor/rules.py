@@ -434,9 +434,9 @@ def broken_release(case: Case) -> Fact | None:
 
 def driver_suffices(case: Case) -> bool:
     """Whether the driver supports the CUDA major version of the builds that a log names."""
-    drivers = [driver_cuda(fact) for fact in case.of_kind("driver-cuda", "driver")]
+    drivers = case.of_kind("driver-cuda", "driver")
     newest = max((fact.version for fact in case.of_kind("cuda-built", "toolkit")), default=())
-    return bool(newest) and any(driver[:1] >= newest[:1] for driver in drivers)
+    return bool(newest) and any(driver_cuda(fact)[:1] >= newest[:1] for fact in drivers)
 
 
 _FUNCTIONS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
