@@ -182,7 +182,8 @@ def library_tables(path: Path, toolkits: Toolkits) -> dict[str, Any]:
             capabilities = sorted(compiled)
         driver_cuda = parse_pair(row.driver_cuda) if row.driver_cuda else None
         verdict = [row.severity, row.text, row.source]
-        bad.append([row.distributions, row.versions, *verdict, capabilities, driver_cuda])
+        where = [capabilities, driver_cuda, row.platforms]
+        bad.append([row.distributions, row.versions, *verdict, *where])
     bad_pairs = [[p.name, astuple(p.a), astuple(p.b), *astuple(p)[3:]] for p in libraries.bad_pair]
     rules = {name: rows for name, rows in toml(path).items() if name not in ("bad", "bad_pair")}
     return {"bad": bad, "bad_pairs": bad_pairs, "rules": rules}

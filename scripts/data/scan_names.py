@@ -64,6 +64,8 @@ ALIASES = re.compile(
     r"|sys\.modules(\[(?!__name__)[^]\n]*\] *=[^=]|\.update|\.setdefault)",
     re.MULTILINE,
 )
+# A name of which jax keeps only the message that it raises.
+REMOVED = re.compile(r'"(\w+)": *\(\s*(?:f?"[^"]*"\s*)+,\s*None\s*,?\s*\)')
 # torch's own names come from its library; the other files describe them, and leave some out.
 TORCH_LIBRARY = "torch.lib.libtorch_python"
 TORCH = (
@@ -124,6 +126,12 @@ class Release:
         """Return whether the package gives modules further names, or a module further folders."""
         return any(map(ALIASES.search, self.texts.values()))
 
+    @cached_property
+    def removed(self) -> set[tuple[str, str]]:
+        """Return (module, name) of the names that only have a message."""
+        found = ((module, REMOVED.findall(text)) for module, text in self.texts.items())
+        return {(module, name) for module, names in found for name in names}
+
     def lacks(self, module: str, name: str) -> bool:
         """Return whether a module certainly has no such name, or does not exist for "" as name.
 
@@ -136,6 +144,8 @@ class Release:
             return not (self.has_aliases and self.has_word(last))
         if not name or f"{module}.{name}" in self.texts:
             return False
+        if (module, name) in self.removed:
+            return True
         modules = TORCH if module == "torch" else (module,)
         if any(name in self.words.get(one, ()) for one in modules):
             return False

@@ -134,6 +134,7 @@ class Bad(Value):
     source: Text
     capabilities: tuple[Pair, ...] = ()
     driver_cuda: Pair | None = None
+    platforms: tuple[Platform, ...] = ()
     with_gpu: bool = False
     instead: Text | None = None
 

@@ -61,9 +61,11 @@ SCHEMA = 2  # the layout of matrix_data that this gpuenv reads
 # A release on side "a" or "b" of a pair of releases that must not meet: (pair, side, verdict).
 BadPair = tuple[str, str, Verdict]
 _Side = tuple[tuple[str, ...], str]  # distributions, versions
-# Distributions, versions, severity, text, source, the capabilities that count (none: all), and the
-# CUDA of the oldest driver that does not count.
-_Bad = tuple[tuple[str, ...], str, str, str, str, frozenset[ComputeCapability], CudaVersion | None]
+# Distributions, versions, severity, text, source, the capabilities that count (none: all), the CUDA
+# of the oldest driver that does not count, and the platforms that count (none: all).
+_Names = tuple[str, ...]
+_Devices = frozenset[ComputeCapability]
+_Bad = tuple[_Names, str, str, str, str, _Devices, CudaVersion | None, _Names]
 _Branches = tuple[tuple[int, tuple[ComputeCapability, ...], str], ...]
 
 
@@ -457,14 +459,18 @@ class CompatibilityData:
         version: str,
         capabilities: Iterable[ComputeCapability] = (),
         driver_cuda: CudaVersion | None = None,
+        platform: str = "",
     ) -> Verdict | None:
         """Return the worst verdict on a release, of the rows that count on these devices.
 
         `driver_cuda` is as in Host; a row about older drivers does not count if it is unknown.
+        A row about platforms does not count without `platform`.
         """
         devices, worst = frozenset(capabilities), None
-        for names, versions, severity, text, source, only_on, needed_cuda in self._tables.bad:
+        for row in self._tables.bad:
+            names, versions, severity, text, source, only_on, needed_cuda, platforms = row
             counts = distribution in names and (not only_on or only_on & devices)
+            counts = counts and (not platforms or platform in platforms)
             if needed_cuda is not None:
                 counts = counts and driver_cuda is not None and driver_cuda < needed_cuda
             worse = worst is None or SEVERITIES.index(severity) > SEVERITIES.index(worst[0])
