@@ -51,8 +51,8 @@ BESIDE = {
     "torchmetrics": "torchmetrics", "torchvision": "torchvision", "transformers": "transformers",
 }  # fmt: skip
 OLDEST = {
-    "numpy": Version("1.22"), "tensorflow": Version("2.11"), "torch": Version("1.13"),
-    "transformers": Version("4.0"),
+    "jax": Version("0.4.16"), "numpy": Version("1.22"), "tensorflow": Version("2.11"),
+    "torch": Version("1.13"), "transformers": Version("4.0"),
 }  # fmt: skip
 PYTHON_FILE = re.compile(
     r"(?P<module>[\w/]+?)(/__init__)?(\.pyi?|\.(cpython|abi3)[\w.-]*\.so|\.so)"
@@ -64,8 +64,15 @@ ALIASES = re.compile(
     r"|sys\.modules(\[(?!__name__)[^]\n]*\] *=[^=]|\.update|\.setdefault)",
     re.MULTILINE,
 )
+# Packages whose patches remove names: each of their releases is compared.
+BY_PATCH = ("jax",)
 # A name of which jax keeps only the message that it raises.
 REMOVED = re.compile(r'"(\w+)": *\(\s*(?:f?"[^"]*"\s*)+,\s*None\s*,?\s*\)')
+# Those of which numpy keeps the message, by the module that has them.
+NUMPY_REMOVED = {
+    "numpy": re.compile(r'^ +\("(object|bool|float|complex|str|int)", ', re.MULTILINE),
+    "numpy._expired_attrs_2_0": re.compile(r'^ +"(\w+)":', re.MULTILINE),
+}
 # torch's own names come from its library; the other files describe them, and leave some out.
 TORCH_LIBRARY = "torch.lib.libtorch_python"
 TORCH = (
@@ -129,7 +136,10 @@ class Release:
     @cached_property
     def removed(self) -> set[tuple[str, str]]:
         """Return (module, name) of the names that only have a message."""
-        found = ((module, REMOVED.findall(text)) for module, text in self.texts.items())
+        found = [(module, REMOVED.findall(text)) for module, text in self.texts.items()]
+        if "__former_attrs__" in self.texts.get("numpy", ""):
+            for module, pattern in NUMPY_REMOVED.items():
+                found.append(("numpy", pattern.findall(self.texts.get(module, ""))))
         return {(module, name) for module, names in found for name in names}
 
     def lacks(self, module: str, name: str) -> bool:
@@ -252,7 +262,7 @@ def admitted(release: Release, name: str) -> list[str] | None:
 
 
 def range_of(lines: Sequence[str], fitting: Sequence[str]) -> str:
-    """Return the range of the minor releases that fit, of those that METADATA admits."""
+    """Return the range of the releases that fit, of those that METADATA admits."""
     first, last = lines.index(fitting[0]), lines.index(fitting[-1])
     parts = [f">={fitting[0]}"] if first else []
     parts += [f"!={line}.*" for line in lines[first:last] if line not in fitting]
@@ -311,14 +321,23 @@ class NameScanner:
         Those for which no release fits are left out: what is read there is not what happens.
         """
         asked = {name[:2] for _, names in wanted.values() for name in names}
-        versions: dict[str, str] = {}  # {minor release: its newest patch}
+        versions: dict[str, str] = {}  # {minor release: its newest patch}, or each release
         lacking: dict[str, set[tuple[str, str]]] = {}
-        for line, wheel in self.scanner.lines(beside).items():
+        present: set[tuple[str, str]] = set()
+        removed: set[tuple[str, str]] = set()
+        releases = self.scanner.lines(beside)
+        if beside in BY_PATCH:
+            found = self.scanner.releases(beside).items()
+            releases = {str(v): wheel for v, wheel in found if not v.is_prerelease}
+        for line, wheel in releases.items():
             is_read = Version(line) >= OLDEST.get(beside, Version("0"))
             release = self.open(wheel) if is_read else None
             if release is not None:
                 versions[line] = wheel.version
-                lacking[line] = {name for name in asked if release.lacks(*name)}
+                lacking[line] = {name for name in asked if release.lacks(*name)} | removed
+                if beside in BY_PATCH:  # what is gone stays away, although a text has the word
+                    removed |= lacking[line] & present
+                    present |= asked - lacking[line]
         for filename, (ranges, names) in wanted.items():
             admits = [
                 line
