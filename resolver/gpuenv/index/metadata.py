@@ -235,7 +235,9 @@ class FileReader:
                 return content, False, None
             if not may_build:
                 need, have = "a build to tell its dependencies", f"nothing is built here, and {why}"
-                raise _unusable(wheel.filename, need, have, "PEP 643", code="needs-build")
+                error = _unusable(wheel.filename, need, have, "PEP 643", code="needs-build")
+                self._builder.remember(wheel.name, error)
+                raise error
             if self.builds_left <= 0:
                 raise PackageIndexError(f"{wheel.filename}: a refusal builds few releases")
             self.builds_left -= 1

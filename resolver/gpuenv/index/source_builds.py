@@ -129,7 +129,7 @@ class SourceBuilder:
         may_build: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self._wanted, self._options, self.may_build = python, options, may_build
-        self._failures: dict[str, list[BuildFailedError]] = {}  # by package
+        self._failures: dict[str, list[UnusableFileError]] = {}  # by package
 
     @cached_property
     def _python(self) -> str:
@@ -159,19 +159,20 @@ class SourceBuilder:
         """
         return self._build(sdist, archive, "metadata", why, requires=requires)[0]
 
-    def remember(self, name: str, error: BuildFailedError) -> None:
-        """Count a failure of a package."""
+    def remember(self, name: str, error: UnusableFileError) -> None:
+        """Count a release of a package that cannot be built, or must not be."""
         self._failures.setdefault(name, []).append(error)
 
     def require_hope(self, sdist: Wheel) -> None:
-        """Raise BuildFailedError if builds of other releases of a package failed.
+        """Raise UnusableFileError if other releases of a package could not be built.
 
         One is enough if a module is missing: its build requirements lack it in other releases, too.
         """
         failures = self._failures.get(sdist.name, [])
-        if len(failures) >= MOST_FAILURES or any(error.missing_module for error in failures):
+        lacks_module = any(getattr(error, "missing_module", "") for error in failures)
+        if len(failures) >= MOST_FAILURES or lacks_module:
             reason = failures[0].reason
-            raise BuildFailedError(reason.replace(subject=f"{sdist.name} {sdist.version}"), "")
+            raise UnusableFileError(reason.replace(subject=f"{sdist.name} {sdist.version}"))
 
     def wheel(self, sdist: Wheel, archive: str, why: str, beside: Beside | None = None) -> str:
         """Return the path of a wheel of a source distribution; one that was built before is kept.
