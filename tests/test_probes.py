@@ -11,7 +11,9 @@ import venv
 
 import pytest
 
+from gpuenv.interpreters import find_interpreter_of
 from gpuenv.loader_env import DRIVER_SONAMES, is_driver_library
+from gpuenv.model import Python
 from gpuenv.probes import _bindings as bindings
 from gpuenv.probes import _framework as framework
 from gpuenv.probes import _reference as reference
@@ -27,6 +29,17 @@ CASES = [
     for case in data_file("probes.toml")["case"]
     for name in case["framework"]
 ]
+IMPORT_ALL = """
+import importlib, os, sys
+sys.path.insert(0, os.path.dirname(sys.argv[1]))
+for name in sorted(os.listdir(sys.argv[1])):
+    if name.endswith(".py"):
+        try:
+            importlib.import_module("probes." + name[:-3])
+        except ModuleNotFoundError:  # a framework
+            pass
+print("imported")
+"""
 # 200 MB. TensorFlow's build for the CPU alone has 250, PyTorch's 200.
 REAL = {"jax": "jax>=0.4.30", "onnxruntime": "onnxruntime>=1.18"}
 
@@ -49,6 +62,13 @@ def install_fake(site, name, case):
     texts = {path: (FAKES / source).read_text() if source else "" for path, source in files.items()}
     write_files(site, texts)
     write_record(site, f"{name}-fake", "1.0", files)
+
+
+def test_the_oldest_python_imports_the_probes():
+    python = find_interpreter_of(Python(version=(3, 8)))
+    if python is None:
+        pytest.skip("no Python 3.8")
+    assert run_program([python, "-B", "-c", IMPORT_ALL, PROBES]).stdout == "imported\n"
 
 
 @each("name case", CASES)

@@ -1,6 +1,6 @@
 """Probes: scripts that the interpreter of the target environment runs.
 
-They use the standard library, ctypes and at most one framework, run on CPython 3.9 and later, and
+They use the standard library, ctypes and at most one framework, run on CPython 3.8 and later, and
 import nothing of gpuenv but other modules of this folder. verify/runner.py starts each probe in a
 child process.
 

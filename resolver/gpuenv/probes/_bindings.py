@@ -1,6 +1,6 @@
 """libcuda and libcudnn by ctypes: a step before every call, a check of the status after it.
 
-Runs on Python 3.9 and later; standard library only. Sources of the signatures and structures:
+Runs on Python 3.8 and later; standard library only. Sources of the signatures and structures:
 cuda.h, cudnn_ops.h, cudnn_cnn.h. A number is passed as a C int. What is wider is a ctypes
 object: POINTER for handles, ADDRESS for places in a device's memory, SIZE for size_t.
 """

@@ -2,7 +2,7 @@
 
 Steps on stderr, the answer on stdout, mapped libraries, version numbers of cuDNN.
 
-Runs on Python 3.9 and later; standard library only.
+Runs on Python 3.8 and later; standard library only.
 """
 
 from __future__ import annotations

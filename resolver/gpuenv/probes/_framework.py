@@ -6,7 +6,7 @@ type on each device. The error of a result is ||out - ref|| / ||reference||; NaN
 Tolerances: 1e-5 in float32 (direct sums are exact; Winograd and FFT algorithms leave about 1e-6),
 2e-3 in float16 and 1.6e-2 in bfloat16 (rounding of the result alone leaves 2e-4 and 1.6e-3).
 
-Runs on Python 3.9 and later; standard library only.
+Runs on Python 3.8 and later; standard library only.
 """
 
 from __future__ import annotations
@@ -149,7 +149,9 @@ class Framework:
             values: returns the result of `once`, flat in NKHW.
         """
         step(what)
-        tolerance, errors, seconds = TOLERANCE[dtype], list[float](), list[float]()
+        tolerance = TOLERANCE[dtype]
+        errors: list[float] = []
+        seconds: list[float] = []
         for number in range(REPEATS + 1):
             begin = time.perf_counter()
             result = once()

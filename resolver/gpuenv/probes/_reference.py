@@ -5,7 +5,7 @@ multiple of 1/64 with at most 7 bits, so float32, TF32, float16 and bfloat16 hol
 does float32 each sum: one reference serves all types, and no math mode (TF32 or not) explains a
 difference. The reference is computed here with integers, without a library.
 
-Runs on Python 3.9 and later; standard library only.
+Runs on Python 3.8 and later; standard library only.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ on sys.path, where its torch.py would shadow the real torch. Nothing that is ins
 environment can replace a module of the package, because the package is registered here before any
 import.
 
-Runs on Python 3.9 and later; standard library only.
+Runs on Python 3.8 and later; standard library only.
 """
 
 from __future__ import annotations

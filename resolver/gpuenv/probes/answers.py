@@ -1,6 +1,6 @@
 """The answers of the probes, as types. The docstring of each probe describes its values.
 
-Read on both sides: by the probes, and by gpuenv's checks of the answers. Runs on Python 3.9 and
+Read on both sides: by the probes, and by gpuenv's checks of the answers. Runs on Python 3.8 and
 later.
 """
 

@@ -3,7 +3,7 @@
 Options: {"entry": "package.module:function", "device": bool}. The function is called with the
 keyword `device`: whether it may use a GPU. It passes if it returns, and its text is the evidence;
 it fails with an exception; unittest.SkipTest means that it cannot tell. Answers with
-answers.OwnCheck. Runs on Python 3.9 and later; standard library and the package only.
+answers.OwnCheck. Runs on Python 3.8 and later; standard library and the package only.
 """
 
 from __future__ import annotations

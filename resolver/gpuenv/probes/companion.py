@@ -8,7 +8,7 @@ A package may hide that it cannot load a library: it warns and goes on without i
 tries one file after the other. So each library that the imports have not loaded is loaded in a
 process of its own: two of them may register the same operators, which ends the process.
 
-Answers with answers.CompanionAnswer. Runs on Python 3.9 and later; standard library and the
+Answers with answers.CompanionAnswer. Runs on Python 3.8 and later; standard library and the
 distribution only.
 """
 

@@ -19,7 +19,7 @@ before each run; a value that is not finite is wrong.
 Answers with answers.ConvolutionAnswer.
 
 By hand: python -I _run.py convolution.py '{"folder": ".../cudnn/lib", "device": {"ordinal": 0}}'
-Runs on Python 3.9 and later; standard library only.
+Runs on Python 3.8 and later; standard library only.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def compare(
     out = decode(data, data_type.name)
     scale = max(abs(value) for value in right)
     errors = []
-    for have, want in zip(out, right):  # noqa: B905  Python 3.9
+    for have, want in zip(out, right):  # noqa: B905  Python 3.8
         errors.append(abs(have - want) / scale if math.isfinite(have) else math.inf)
     wrong = [index for index, error in enumerate(errors) if not error <= tolerance]
     first = ""
@@ -187,7 +187,7 @@ def convolve(driver: Driver, cudnn: Cudnn, answer: ConvolutionAnswer) -> None:
         size = math.prod(RESULT) * data_type.size
         space, out = allocate(driver, max(work.best.memory, 1)), allocate(driver, size)
         x, w = [upload(driver, encode(values, name)) for values in inputs()]
-        for handle, stream, where in zip(handles, streams, STREAMS):  # noqa: B905  Python 3.9
+        for handle, stream, where in zip(handles, streams, STREAMS):  # noqa: B905  Python 3.8
             cudnn.during = driver.during = f"{name} on {where}"
             # NaN in each of the types
             driver.call("cuMemsetD8_v2", out, 0xFF, SIZE(size))

@@ -9,7 +9,7 @@ cuDNN opens its sub-libraries by name, and for these glibc searches LD_LIBRARY_P
 libraries' own DT_RUNPATH ($ORIGIN). Each member is then opened in the order of cuDNN's own loader:
 the full name (libcudnn_ops.so.9.20.0) in all folders first, then the short one.
 
-Answers with answers.CudnnAnswer. Runs on Python 3.9 and later; standard library only; touches no
+Answers with answers.CudnnAnswer. Runs on Python 3.8 and later; standard library only; touches no
 GPU (convolution.py does).
 """
 
@@ -64,10 +64,9 @@ def open_member(name: str, folder: str, release: tuple[int, int, int]) -> Member
 
 def check_names(path: str) -> list[str]:
     """Return the names of the VersionCheck functions in a library."""
-    with (
-        open(path, "rb") as stream,
-        mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data,
-    ):
+    with open(path, "rb") as stream:
+        data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+    with data:
         return sorted({name.decode() for name in CHECK.findall(data)})
 
 

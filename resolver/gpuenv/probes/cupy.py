@@ -2,7 +2,7 @@
 
 Contract: __init__.py.
 
-Runs on Python 3.9 and later; standard library, CuPy and its numpy only.
+Runs on Python 3.8 and later; standard library, CuPy and its numpy only.
 
 CuPy has no CPU, so "cpu" is left out. CuPy 14 has no cuDNN: the libcudnn of the environment's
 distributions is called by ctypes with CuPy's arrays and stream. Older releases have cupy.cudnn. If

@@ -2,7 +2,7 @@
 
 Options: {"files": path of a JSON list of [path, size, sha256]}. A size or sha256 of "" is not
 compared; a sha256 is as RECORD spells it, and other hashes are not compared. Answers with
-answers.FilesAnswer. Runs on Python 3.9 and later; standard library only.
+answers.FilesAnswer. Runs on Python 3.8 and later; standard library only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from .answers import FilesAnswer
 
 CHUNK = 1 << 20  # bytes
 PROCESSES = 32  # at most
-Row = tuple[int, tuple[str, str, str]]  # the place in the list; path, size, sha256
 
 
 class Options(TypedDict):
@@ -53,7 +52,8 @@ def difference(path: str, recorded_size: str, recorded_digest: str) -> str:
 def probe(options: Options) -> FilesAnswer:
     """Return the answer that this file's docstring describes."""
     with open(options["files"], encoding="utf-8") as stream:
-        rows: list[Row] = list(enumerate(json.load(stream)))
+        # (the place in the list, (path, size, sha256))
+        rows: list[tuple[int, tuple[str, str, str]]] = list(enumerate(json.load(stream)))
     # Each process takes a share of the large files and of the small ones. Threads would wait for
     # each other at each small file.
     rows.sort(key=lambda row: int(row[1][1]) if row[1][1].isdigit() else 0, reverse=True)
@@ -70,7 +70,7 @@ def probe(options: Options) -> FilesAnswer:
                 output.flush()
                 os._exit(0)
             children.append(child)
-        for child, output in zip(children, outputs):  # noqa: B905  Python 3.9
+        for child, output in zip(children, outputs):  # noqa: B905  Python 3.8
             os.waitpid(child, 0)
             output.seek(0)
             wrong += json.load(output)  # an error if the child did not finish

@@ -1,6 +1,6 @@
 """Report what only the interpreter of an environment knows.
 
-Options: {"imports": [NAME]}. Answers with answers.Interpreter. Runs on Python 3.9 and later;
+Options: {"imports": [NAME]}. Answers with answers.Interpreter. Runs on Python 3.8 and later;
 standard library only. EXTERNALLY-MANAGED is PEP 668, the markers are PEP 508.
 """
 

@@ -1,6 +1,6 @@
 """Import JAX and convolve: on the CPU, and with XLA on every GPU. Contract: __init__.py.
 
-Runs on Python 3.9 and later; standard library, JAX and its numpy only.
+Runs on Python 3.8 and later; standard library, JAX and its numpy only.
 
 JAX continues with the CPU if its CUDA plug-in fails, and logs the reason. Therefore the backend is
 requested by name, and the log is part of the failure. XLA refuses a cuDNN of another major version

@@ -2,7 +2,7 @@
 
 Contract: __init__.py.
 
-ONNX Runtime cannot count the GPUs: the options say how many there are. Runs on Python 3.9 and
+ONNX Runtime cannot count the GPUs: the options say how many there are. Runs on Python 3.8 and
 later; standard library, ONNX Runtime and its numpy only.
 
 If its CUDA library cannot be loaded, ONNX Runtime continues with the CPU and logs one line, which

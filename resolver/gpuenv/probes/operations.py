@@ -3,7 +3,7 @@
 Each function gets a device of torch ("cuda:0"), and returns "" or what is wrong with the result.
 To add a distribution, add a function and its row in OPERATIONS.
 
-Runs on Python 3.9 and later; standard library and the distribution only.
+Runs on Python 3.8 and later; standard library and the distribution only.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from __future__ import annotations
 import importlib
 import os
 import tempfile
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Callable  # of collections.abc it has no arguments in Python 3.8
 
 Operation = Callable[[str], str]
 Array = Any  # a tensor: torch is not installed where the types are checked

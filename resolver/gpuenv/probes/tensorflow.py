@@ -1,6 +1,6 @@
 """Import TensorFlow and convolve: on the CPU, and with cuDNN on every GPU. Contract: __init__.py.
 
-Runs on Python 3.9 and later; standard library, TensorFlow and its numpy only.
+Runs on Python 3.8 and later; standard library, TensorFlow and its numpy only.
 
 If a library is missing, TensorFlow shows no GPU and reports this in its log only ("Cannot dlopen
 some GPU libraries"), without the name of the library. Therefore its loader is made to log the

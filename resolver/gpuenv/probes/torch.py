@@ -1,6 +1,6 @@
 """Import torch and convolve: on the CPU, and with cuDNN on every visible device.
 
-Contract: __init__.py. Runs on Python 3.9 and later; standard library and torch only. TF32 is
+Contract: __init__.py. Runs on Python 3.8 and later; standard library and torch only. TF32 is
 switched off in this process, so that float32 means float32.
 """
 
