@@ -13,7 +13,7 @@ import pytest
 
 from gpuenv.interpreters import find_interpreter_of
 from gpuenv.loader_env import DRIVER_SONAMES, is_driver_library
-from gpuenv.model import Python
+from gpuenv.model import Choice, Python
 from gpuenv.probes import _bindings as bindings
 from gpuenv.probes import _framework as framework
 from gpuenv.probes import _reference as reference
@@ -22,7 +22,17 @@ from native_build import build
 from processes import run_program
 from small_wheels import write_files, write_record
 from tables import data_file, each, on_linux
-from test_verification import CLEAN, CUDNN, FAKES, install, require, show, site_of, verified
+from test_verification import (
+    CLEAN,
+    CUDNN,
+    FAKES,
+    install,
+    lock_of,
+    require,
+    show,
+    site_of,
+    verified,
+)
 
 CASES = [
     pytest.param(name, case, id=f"{name}-{case['name']}")
@@ -91,6 +101,19 @@ def test_planted_faults(name, case, env, native):
     others = {one.status for one in checks if one.name != name}
     assert case.get("shared") or others == {"pass"}, show(checks)
     require([one for one in checks if one.name == name], case["expect"])
+
+
+@each("name version says", [("tensorflow", "2.21.0", False), ("torch", "2.13.0", True)])
+def test_a_build_with_cuda_where_the_lock_has_none(name, version, says, env, native):
+    """TensorFlow has one wheel for hosts with a GPU and without."""
+    install_fake(site_of(env), name, {})
+    choice = Choice(framework=name, version=version, variant="cpu", cuda=None, cudnn=None)
+    variables = {"FAKE_DEVICES": "0", "FAKE_RESULTS": str(native)}
+    options = {"frameworks": [(name, name, name)], "env": {**CLEAN, **variables}}
+    checks = verified(env, lock_of({f"{name}-fake": "1.0"}, [choice]), **options)
+    (imported,) = [one for one in checks if (one.name, one.subject) == (name, "import")]
+    assert (imported.status == "fail") is says, show(checks)
+    assert ("the lock says no CUDA" in imported.evidence) is says
 
 
 # ---- the reference -------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ class FrameworkAnswer(TypedDict, total=False):
 
     version: str
     cuda: str | None  # "13.0" or "13"; None is a CPU build
+    for_cpus: bool  # whether the build with CUDA is the one for hosts without a GPU, too
     cudnn: int | None  # the number that cudnnGetVersion returns; None if none is loaded
     cudnn_failure: str  # why the framework cannot use the cuDNN that it finds
     numpy_failure: str  # why its arrays cannot become arrays of the installed NumPy

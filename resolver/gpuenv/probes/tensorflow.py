@@ -43,7 +43,8 @@ class TensorFlow(Framework):
         if not facts.get("is_cuda_build"):
             return {"cuda": None}
         # "12.5.1"; the lock and the data have the first two parts.
-        return {"cuda": ".".join(str(facts.get("cuda_version", "")).split(".")[:2]) or "?"}
+        version = ".".join(str(facts.get("cuda_version", "")).split(".")[:2])
+        return {"cuda": version or "?", "for_cpus": True}
 
     def devices(self) -> Sequence[str]:
         step("list_physical_devices")

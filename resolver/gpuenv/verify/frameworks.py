@@ -136,7 +136,8 @@ def _differences(
     for choice in [choice for choice in lock.choices if choice.framework == name][:1]:
         if public(answer["version"]) != choice.version:
             texts.append(f"the lock says {choice.version}")
-        if "cuda" in answer and not _same_cuda(answer["cuda"], choice.cuda):
+        is_for_cpu = choice.cuda is None and "for_cpus" in answer
+        if "cuda" in answer and not is_for_cpu and not _same_cuda(answer["cuda"], choice.cuda):
             cuda = f"CUDA {show_pair(choice.cuda)}" if choice.cuda else "no CUDA"
             texts.append(f"the lock says {cuda}")
     cudnn = answer.get("cudnn")
