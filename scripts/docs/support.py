@@ -128,15 +128,27 @@ def companion_cell(name: str, host: Host) -> str:
     return "-"
 
 
+def cells(cell: Callable[[str, Host], str], name: str, hosts: Sequence[Host]) -> list[str]:
+    """Return the cell of each host, from the oldest driver to the newest.
+
+    A newer driver runs what an older one runs: if the cells at both ends are equal, all are.
+    """
+    first, last = cell(name, hosts[0]), cell(name, hosts[-1])
+    if first == last or len(hosts) == 2:
+        return [first, *[last] * (len(hosts) - 1)]
+    middle = len(hosts) // 2
+    return cells(cell, name, hosts[:middle]) + cells(cell, name, hosts[middle:])
+
+
 def table(cell: Callable[[str, Host], str], names: Sequence[str], rows: Rows) -> Iterator[str]:
     """Yield the lines of a table: drivers and GPUs with equal cells together, new drivers first."""
     yield f"| compute capability | driver | {' | '.join(names)} |"
     yield f"|---|---|{'---|' * len(names)}"
     groups: dict[tuple[str, str], list[str]] = {}
     for capability, hosts in rows:
-        columns = [[cell(name, host) for host in hosts.values()] for name in names]
-        cells = map(" | ".join, zip(*columns, strict=True))
-        for text, same in groupby(zip(cells, hosts, strict=True), key=lambda row: row[0]):
+        columns = [cells(cell, name, [*hosts.values()]) for name in names]
+        texts = map(" | ".join, zip(*columns, strict=True))
+        for text, same in groupby(zip(texts, hosts, strict=True), key=lambda row: row[0]):
             branches = [f"R{branch}" for _, branch in same]
             span = " to ".join(dict.fromkeys((branches[0], branches[-1])))
             groups.setdefault((span, text), []).append(capability)
