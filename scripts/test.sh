@@ -11,7 +11,7 @@ python3 -m venv .venv
 .venv/bin/mypy -p gpuenv -p gpuenv_explorer -p gpuenv_fleet &
 types=$!
 status=0
-# The usual run takes every third case of the longest tests (tests/conftest.py).
+# The usual run takes every fifth case of the longest tests (tests/conftest.py).
 if [ $# -eq 0 ]; then
     export GPUENV_TEST_SAMPLE="${GPUENV_TEST_SAMPLE-1}"
 fi
