@@ -171,7 +171,8 @@ def families(folder: Path) -> list[dict[str, Any]]:
 
 def library_tables(path: Path, toolkits: Toolkits) -> dict[str, Any]:
     """Return the tables of libraries.toml. Those of rules are as they are there."""
-    libraries = read(path, Libraries)
+    tables = toml(path)
+    libraries = convert(tables, Libraries, path.name)
     compiled = {parse_target(target)[0] for row in toolkits.compiler for target in row.targets}
     bad = []
     for row in libraries.bad:
@@ -185,7 +186,7 @@ def library_tables(path: Path, toolkits: Toolkits) -> dict[str, Any]:
         where = [capabilities, driver_cuda, row.platforms]
         bad.append([row.distributions, row.versions, *verdict, *where])
     bad_pairs = [[p.name, astuple(p.a), astuple(p.b), *astuple(p)[3:]] for p in libraries.bad_pair]
-    rules = {name: rows for name, rows in toml(path).items() if name not in ("bad", "bad_pair")}
+    rules = {name: rows for name, rows in tables.items() if name not in ("bad", "bad_pair")}
     return {"bad": bad, "bad_pairs": bad_pairs, "rules": rules}
 
 

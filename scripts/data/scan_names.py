@@ -313,15 +313,14 @@ class NameScanner:
             for wheel in wheels
         ]
 
-    def compared(
-        self, beside: str, wanted: Mapping[str, Wanted]
-    ) -> Iterator[tuple[str, dict[str, str]]]:
-        """Yield (file, {"range", "name", "in"}) of each wheel whose METADATA admits too much.
+    def lacking(
+        self, beside: str, asked: set[tuple[str, str]]
+    ) -> tuple[dict[str, str], dict[str, set[tuple[str, str]]]]:
+        """Return {minor release: its newest patch}, and the names that each of these lacks.
 
-        Those for which no release fits are left out: what is read there is not what happens.
+        Of the packages in BY_PATCH, each release is one.
         """
-        asked = {name[:2] for _, names in wanted.values() for name in names}
-        versions: dict[str, str] = {}  # {minor release: its newest patch}, or each release
+        versions: dict[str, str] = {}
         lacking: dict[str, set[tuple[str, str]]] = {}
         present: set[tuple[str, str]] = set()
         removed: set[tuple[str, str]] = set()
@@ -338,6 +337,17 @@ class NameScanner:
                 if beside in BY_PATCH:  # what is gone stays away, although a text has the word
                     removed |= lacking[line] & present
                     present |= asked - lacking[line]
+        return versions, lacking
+
+    def compared(
+        self, beside: str, wanted: Mapping[str, Wanted]
+    ) -> Iterator[tuple[str, dict[str, str]]]:
+        """Yield (file, {"range", "name", "in"}) of each wheel whose METADATA admits too much.
+
+        Those for which no release fits are left out: what is read there is not what happens.
+        """
+        asked = {name[:2] for _, names in wanted.values() for name in names}
+        versions, lacking = self.lacking(beside, asked)
         for filename, (ranges, names) in wanted.items():
             admits = [
                 line

@@ -60,10 +60,10 @@ SCHEMA = 2  # the layout of matrix_data that this gpuenv reads
 
 # A release on side "a" or "b" of a pair of releases that must not meet: (pair, side, verdict).
 BadPair = tuple[str, str, Verdict]
-_Side = tuple[tuple[str, ...], str]  # distributions, versions
+_Names = tuple[str, ...]
+_Side = tuple[_Names, str]  # distributions, versions
 # Distributions, versions, severity, text, source, the capabilities that count (none: all), the CUDA
 # of the oldest driver that does not count, and the platforms that count (none: all).
-_Names = tuple[str, ...]
 _Devices = frozenset[ComputeCapability]
 _Bad = tuple[_Names, str, str, str, str, _Devices, CudaVersion | None, _Names]
 _Branches = tuple[tuple[int, tuple[ComputeCapability, ...], str], ...]

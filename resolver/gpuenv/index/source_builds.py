@@ -169,7 +169,9 @@ class SourceBuilder:
         One is enough if a module is missing: its build requirements lack it in other releases, too.
         """
         failures = self._failures.get(sdist.name, [])
-        lacks_module = any(getattr(error, "missing_module", "") for error in failures)
+        lacks_module = any(
+            isinstance(error, BuildFailedError) and error.missing_module for error in failures
+        )
         if len(failures) >= MOST_FAILURES or lacks_module:
             reason = failures[0].reason
             raise UnusableFileError(reason.replace(subject=f"{sdist.name} {sdist.version}"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -132,10 +132,7 @@ def _first_table(
     if not os.path.isdir(folder or "."):
         raise InputError(f"{folder}: is not a folder")
     path = os.path.join(folder, FILE)
-    for text in frameworks:
-        if data.framework(parse_requirement(text).name) is None:
-            known = ", ".join(data.frameworks())
-            raise InputError(f"--framework {text}: unknown framework; known are {known}")
+    _require_known(frameworks, data)
     of_setuptools = has_setup(folder)
     imported = _read_imports(folder, hosts[0].platform)
     of_conda = "backend" in imported.table
@@ -172,6 +169,14 @@ def _first_table(
         profiles=tuple(profiles),
         python=python,
     )
+
+
+def _require_known(frameworks: Iterable[str], data: CompatibilityData) -> None:
+    """Raise InputError for a framework that the data do not have."""
+    for text in frameworks:
+        if data.framework(parse_requirement(text).name) is None:
+            known = ", ".join(data.frameworks())
+            raise InputError(f"--framework {text}: unknown framework; known are {known}")
 
 
 def _fields_beside_project(
