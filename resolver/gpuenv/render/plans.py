@@ -143,17 +143,23 @@ def _chosen_lines(plan: Plan) -> list[str]:
 
 
 def why_chosen(plan: Plan, name: str) -> str:
-    """Return why no better release was chosen: the first reason against the first of them."""
+    """Return why no better release was chosen: the first reason against the best one.
+
+    One that is known to be bad counts only if no other one was passed over.
+    """
     in_conda = plan.request.conda is not None  # where torch is pytorch
-    for rejection in plan.skipped:
-        is_same = rejection.name == name or (in_conda and name in rejection.name)
-        if is_same and rejection.reasons:
-            reason = rejection.reasons[0]
-            version = reason.replace(subject=reason.subject.removeprefix(f"{name} "))
-            if reason.code == "no-offline-file":
-                return f"{version.subject} is not in the offline data"
-            return reason_text(version, brief=not is_about_others(reason))
-    return "the newest that is allowed"
+    reasons = [
+        rejection.reasons[0]
+        for rejection in plan.skipped
+        if rejection.reasons and (rejection.name == name or (in_conda and name in rejection.name))
+    ]
+    if not reasons:
+        return "the newest that is allowed"
+    reason = min(reasons, key=lambda reason: reason.code in ("known-avoid", "known-broken"))
+    version = reason.replace(subject=reason.subject.removeprefix(f"{name} "))
+    if reason.code == "no-offline-file":
+        return f"{version.subject} is not in the offline data"
+    return reason_text(version, brief=not is_about_others(reason))
 
 
 def solution_lines(plan: Plan, paths: Sequence[str], *, verbose: bool) -> list[str]:

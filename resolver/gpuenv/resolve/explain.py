@@ -424,13 +424,18 @@ def _range_conflicts(
             is_direct = parent in own_labels[:2] and other_parent in own_labels[1:]
             if parent == REQUEST:
                 (parent, requirement), (other_parent, opposite) = reversed(pair)
-            origin = f"which {other_parent} needs"
-            if other_parent == REQUEST:
-                origin = "as requested"
-            need, have = str(requirement), f"{opposite}, {origin}"
-            reason = Reason(code="conflict", subject=parent, need=need, have=have)
+            reason = range_conflict(parent, requirement, other_parent, opposite)
             (direct if is_direct else indirect).append(reason)
     return direct, indirect
+
+
+def range_conflict(
+    parent: str, requirement: PackageRequirement, other_parent: str, opposite: PackageRequirement
+) -> Reason:
+    """Return that what a release requires excludes what another one, or the request, requires."""
+    origin = "as requested" if other_parent == REQUEST else f"which {other_parent} needs"
+    have = f"{opposite}, {origin}"
+    return Reason(code="conflict", subject=parent, need=str(requirement), have=have)
 
 
 def _meet(

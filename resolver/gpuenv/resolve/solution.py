@@ -11,6 +11,7 @@ from ..model import Build, Rejection
 from ..requirements.target import interpreter_tag, version_key
 from ..requirements.versions import contains, is_prerelease, public
 from .candidates import is_placeholder
+from .explain import REQUEST, range_conflict
 from .graph import (
     AgreementRequirement,
     Candidate,
@@ -77,7 +78,7 @@ class Solution:
         self._requirements: dict[str, list[tuple[str, str, NodeRequirement]]] = {}
         for root in roots:
             self._requirements.setdefault(without_extras(root.identifier), []).append(
-                ("", "the request", root)
+                ("", REQUEST, root)
             )
         releases: list[Release] = [*self.variants.values(), *self.candidates]
         for release in releases:
@@ -318,7 +319,7 @@ class Solution:
 
     def _rejection(self, release: Release, name: str, reasons: tuple[Reason, ...]) -> Rejection:
         known = reasons or self._conflicts(release) or self._other_release(release)
-        known = known or self._missing_dependencies(release) or self._other_choice(release)
+        known = known or self._always_excluded(release) or self._other_choice(release)
         if not known:  # nothing more exact is known
             need = "dependencies that fit the other requirements"
             reason = Reason(code="conflict", subject=release.label, need=need, have="none do")
@@ -335,7 +336,12 @@ class Solution:
                 have = f"{own_name} {release.version}"
                 return (Reason(code="conflict", subject=label, need=str(requirement), have=have),)
         reasons: list[Reason] = []
-        for needed in self.facts.requirements_of(release):
+        # Of the packages, those that the request names come first.
+        named = {root.name for root in self.roots if isinstance(root, PackageRequirement)}
+        for needed in sorted(
+            self.facts.requirements_of(release),
+            key=lambda one: isinstance(one, PackageRequirement) and one.name not in named,
+        ):
             if isinstance(needed, UnmetRequirement):
                 reasons.append(needed.reason)
             if isinstance(needed, PackageRequirement):
@@ -360,22 +366,33 @@ class Solution:
                 return (Reason(code="conflict", subject=release.label, need=need, have=have),)
         return ()
 
-    def _missing_dependencies(self, release: Release) -> tuple[Reason, ...]:
-        """Return the need of a dependency that excludes a release whatever else is chosen.
+    def _always_excluded(self, release: Release) -> tuple[Reason, ...]:
+        """Return what excludes a release whatever else is chosen.
 
-        One of which the index tells why nothing can be chosen comes first.
+        That is a need of which the index tells why nothing can be chosen, or else a need that
+        conflicts with what the request or another release requires, or else the first need.
         """
-        reasons = []
+        needs: list[tuple[str, PackageRequirement, str]] = []  # the last one: if it is another's
         for cause in self._resolver.proof(self._resolver.why_excluded(release)):
             parent, requirement = cause.parent, cause.requirement
-            if parent is None or not isinstance(requirement, PackageRequirement):
+            if isinstance(requirement, PackageRequirement):
+                owner = parent.label if isinstance(parent, Release) else REQUEST
+                is_own = not isinstance(parent, Candidate) or parent.name == release.wheel.name
+                needs.append((owner, requirement, "" if is_own else owner))
+        needs.sort(key=lambda need: need[0] != REQUEST)
+        reasons: list[Reason] = []
+        for owner, requirement, dependent in needs:
+            if owner == REQUEST:
                 continue
             reason = missing_dependency_reason(self.store, release.label, requirement)
-            if isinstance(parent, Candidate) and parent.name != release.wheel.name:
-                reason = reason.replace(dependent=f"{parent.name} {parent.version}")
-            if reason.have != NO_CANDIDATE:
-                return (reason,)
-            reasons.append(reason)
+            if reason.have == NO_CANDIDATE:
+                for other, opposite, _ in needs:
+                    is_same = opposite.name == requirement.name
+                    if is_same and not self.provider.admitted(requirement, opposite):
+                        reason = range_conflict(release.label, requirement, other, opposite)
+                        break
+            reasons.append(reason.replace(dependent=dependent))
+        reasons.sort(key=lambda reason: (reason.have == NO_CANDIDATE, reason.code == "conflict"))
         return tuple(reasons[:1])
 
     def _refusals(self, release: Candidate) -> tuple[Reason, ...]:
@@ -387,14 +404,25 @@ class Solution:
         return reasons
 
     def _exclusions(self, release: Release, needed: NodeRequirement) -> Iterator[Reason]:
-        """Yield the reasons of the requirements that chosen releases have of the same node."""
+        """Yield the requirements of chosen releases that exclude what a release requires."""
         for name, label, requirement in self._requirements.get(
             without_extras(needed.identifier), ()
         ):
-            if name != release.wheel.name:
-                exclusion = self._exclusion(release.label, needed, label, requirement)
-                if exclusion is not None:
-                    yield exclusion
+            if name == release.wheel.name:
+                continue
+            if isinstance(needed, AgreementRequirement) and isinstance(
+                requirement, AgreementRequirement
+            ):
+                own, other = needed.agreement, requirement.agreement
+                if not own.agrees_with(other):
+                    yield disagreement_reason(release.label, own, label, other)
+            elif isinstance(needed, PackageRequirement):
+                if not isinstance(requirement, PackageRequirement):
+                    continue
+                if not self.provider.admitted(needed, requirement):
+                    reason = range_conflict(release.label, needed, label, requirement)
+                    # jax==0.7.1 is the distribution of jax 0.7.1 (cuda12).
+                    yield reason.replace(have=label) if name == requirement.name else reason
 
     def _other_choice(self, release: Release) -> tuple[Reason, ...]:
         """Return that another release of a dependency is chosen, if nothing says why."""
@@ -405,25 +433,3 @@ class Solution:
                     need, have = str(needed), f"{needed.name} {chosen}"
                     return (Reason(code="conflict", subject=release.label, need=need, have=have),)
         return ()
-
-    def _exclusion(
-        self, label: str, needed: NodeRequirement, other_label: str, other: NodeRequirement
-    ) -> Reason | None:
-        """Return the reason against a release if no candidate of a node meets two requirements.
-
-        Args:
-            label: the release.
-            needed: what it requires of the node.
-            other_label: the release that has the other requirement.
-            other: that requirement.
-        """
-        if isinstance(needed, AgreementRequirement) and isinstance(other, AgreementRequirement):
-            if needed.agreement.agrees_with(other.agreement):
-                return None
-            return disagreement_reason(label, needed.agreement, other_label, other.agreement)
-        if not (isinstance(needed, PackageRequirement) and isinstance(other, PackageRequirement)):
-            return None
-        if self.provider.admitted(needed, other):
-            return None
-        have = f"{other}, which {other_label} needs"
-        return Reason(code="conflict", subject=label, need=str(needed), have=have)
