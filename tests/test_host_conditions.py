@@ -10,11 +10,13 @@ import shutil
 import sys
 import time
 import venv
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from gpuenv.model import Check
+from gpuenv.verify import environment
 from gpuenv.verify.cudnn_log import calls, reasons
 from gpuenv.verify.runner import PROBES, Children
 from native_build import build, nvml_script
@@ -44,6 +46,7 @@ pytestmark = on_linux
 
 VERIFY = """
 import json, os, sys
+from gpuenv.api import compatibility_data as data
 from gpuenv.detect.host import detect
 from gpuenv.verify.environment import verify
 root, target, timeout, verbose, tests, kept = json.loads(sys.argv[1])
@@ -51,9 +54,10 @@ sys.path.append(tests)
 import kept_answers
 kept_answers.keep_in(kept)
 host = detect(root=root, python="3.12")
-checks = verify(None, target, host, frameworks=(), timeout=timeout, verbose=verbose)
+checks = verify(None, target, host, data=data(), frameworks=(), timeout=timeout, verbose=verbose)
 keys = "name", "subject", "status", "evidence"
-json.dump([{key: getattr(one, key) for key in keys} for one in checks], sys.stdout)
+told = [one for one in checks if one.name != "rules"]
+json.dump([{key: getattr(one, key) for key in keys} for one in told], sys.stdout)
 """
 
 
@@ -147,15 +151,20 @@ def test_hung_children_are_ended_together_and_in_time(environments, native):
     assert wait_until(lambda: running_with(marker) == [])
 
 
-def test_a_tampered_reference_is_seen(environments, native, tmp_path):
+@pytest.fixture
+def probes(tmp_path, monkeypatch):
+    """A copy of the probes, which a verification runs instead of them."""
+    folder = str(tmp_path / "probes")
+    monkeypatch.setattr(environment, "Children", partial(Children, probes=folder))
+    return shutil.copytree(PROBES, tmp_path / "probes")
+
+
+def test_a_tampered_reference_is_seen(environments, native, probes):
     """The comparison can fail: a copy of the probes whose reference is other."""
-    probes = tmp_path / "probes"
-    shutil.copytree(PROBES, probes)
     line = "value / (UNIT * UNIT) for value in sums"
     replace_in(probes / "_reference.py", line, f"1 + {line}")
     env = {**CLEAN, "LD_LIBRARY_PATH": str(build("cuda_stub.c", CUDA, native).parent)}
-    options = {"devices": 1, "device": None, "probes": str(probes)}
-    checks = verified(environments[9], env=env, **options)
+    checks = verified(environments[9], devices=1, device=None, env=env)
     (bad,) = [one for one in checks if one.status == "fail"]
     assert bad.name == "cudnn convolution"
     assert "float32 on the default stream: 8192 of 8192 values are wrong" in bad.evidence
@@ -183,10 +192,8 @@ def test_a_fleet_sees_one_bit_that_no_tolerance_does(environments, native, tmp_p
     assert len(outliers) == 2 * 3 * 3  # devices, types, streams
 
 
-def test_children_that_need_a_scarce_device_take_turns(environments, native, tmp_path):
+def test_children_that_need_a_scarce_device_take_turns(environments, native, probes, tmp_path):
     """In exclusive mode two children would disturb each other; a probe notes when it runs."""
-    probes = tmp_path / "probes"
-    shutil.copytree(PROBES, probes)
     note = tmp_path / "notes"
     (probes / "convolution.py").write_text(
         "import os, time\n"
@@ -195,8 +202,7 @@ def test_children_that_need_a_scarce_device_take_turns(environments, native, tmp
     )
     for mode, together in (("exclusive-process", False), ("default", True)):
         note.write_text("")
-        options = {"devices": 3, "device": None, "probes": str(probes), "compute_mode": mode}
-        checks = verified(environments[9], **options)
+        checks = verified(environments[9], devices=3, device=None, compute_mode=mode)
         assert (note.read_text().split() != ["in", "out"] * 3) == together
         assert [one.status for one in checks if one.name == "device"] == ["unknown"] * 3
 

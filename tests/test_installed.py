@@ -36,12 +36,12 @@ def add(env, name, files, version="1.0", installer="pip", *, requires=()):
         record.write(f"{name}/__pycache__/gone.cpython-311.pyc,,\n")
 
 
-def surveyed(env, *, fast=False, data=None):
+def surveyed(env, *, fast=False):
     """The survey, and the checks "owners", "files" and perhaps "files changed"."""
     with Children(str(env / "bin/python"), {}, time.monotonic() + 60) as children:
         survey = read_survey(children.run("interpreter", {"imports": []}).answer)
         comparison = installed.compare_files(children.run, survey, () if fast else None)
-        return survey, installed.file_checks(survey, comparison, data)
+        return survey, installed.file_checks(survey, comparison, compatibility_data())
 
 
 def files_of(env):
@@ -109,10 +109,11 @@ def test_what_a_distribution_requires(env, requirement):
     add(env, "extended", {}, requires=["base", "missing > 2 ; extra == 'more'"])
     add(env, "odd", {}, requires=[requirement])
     survey = surveyed(env)[0]
-    found = installed.dependency_check(survey)
+    data = compatibility_data()
+    found = installed.dependency_check(survey, data, ())
     wrong = REQUIREMENTS[requirement]
     assert (found.status, found.evidence) == ("fail", wrong) if wrong else found.status == "pass"
-    in_conda = installed.dependency_check(survey.replace(conda={"python": "3.12"}))
+    in_conda = installed.dependency_check(survey.replace(conda={"python": "3.12"}), data, ())
     assert in_conda.status == ("unknown" if wrong else "pass")
 
 
@@ -194,7 +195,7 @@ def test_a_family_that_people_live_with(env, release, status):
     add(env, "opencv_python", dict.fromkeys(paths, "the first"), version="4.10")
     add(env, "opencv_python_headless", dict.fromkeys(paths, "the second"), version=release)
     change(env, paths[0], "the first")
-    found = surveyed(env, data=compatibility_data())[1][0]
+    found = surveyed(env)[1][0]
     mixed = "the files of opencv-python 4.10 and opencv-python-headless 5.0 are mixed"
     assert (found.status, mixed in found.evidence) == (status, status == "fail"), found.evidence
 

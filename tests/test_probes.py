@@ -174,14 +174,10 @@ def install_real(folder):
     subprocess.run([folder / "bin" / "python", "-I", "-c", imports], check=True)
 
 
-def verify_real(env, probes=PROBES):
-    frameworks = [(name, name, name) for name in REAL]
-    found = verified(env, frameworks=frameworks, timeout=240, probes=probes)
-    return {(one.name, one.subject): one for one in found}
-
-
 def test_real_frameworks_on_the_cpu(real):
-    checks = verify_real(real)
+    frameworks = [(name, name, name) for name in REAL]
+    found = verified(real, frameworks=frameworks, timeout=240)
+    checks = {(one.name, one.subject): one for one in found}
     for name in REAL:
         assert "a CPU build" in checks[name, "import"].evidence
         for subject in ("import", "convolution CPU", "libraries"):

@@ -33,13 +33,12 @@ def verify(
     target: str,
     host: Host,
     *,
+    data: CompatibilityData,
     frameworks: Sequence[Named],
     device: bool = True,
     timeout: float = 300.0,
     env: Mapping[str, str] | None = None,
     verbose: bool = False,
-    probes: str = PROBES,
-    data: CompatibilityData | None = None,
     fast: bool = False,
     whole: bool = True,
     changed: Collection[str] | None = None,
@@ -50,13 +49,12 @@ def verify(
         lock: None verifies an environment that gpuenv did not make: what is installed is what
         should be installed.
         target: the folder of an environment, or its interpreter.
+        data: the compatibility data.
         frameworks: those to check; without a lock, those of them that can be imported.
         device: false touches no GPU.
         timeout: seconds for all checks together. Children that are not done by then are killed.
         env: the environment variables of the children; None is this process's.
         verbose: record every call in cuDNN's log of a failed run.
-        probes: the folder of the probes.
-        data: the compatibility data; None skips the rules and the device code.
         fast: compare the sizes of files, not their hashes.
         whole: false imports nothing but the frameworks.
         changed: the distributions that differ from an environment that was verified, and those
@@ -70,7 +68,7 @@ def verify(
     variables = dict(os.environ if env is None else env)
     deadline = time.monotonic() + timeout
     turns = device and devices.needs_turns(host)
-    children = Children(python, variables, deadline, probes, turns=turns)
+    children = Children(python, variables, deadline, turns=turns)
     gpus = devices.to_try(host) if device else ()
     modules = [module for _, module, _ in frameworks]
     # `children` is left first: it kills the children, so that an interrupt does not wait for one
@@ -90,7 +88,7 @@ def verify(
             host=host,
             gpus=gpus,
             origins=loader.Origins(variables),
-            system={} if data is None else _system_libraries(lock, survey, host, data),
+            system=_system_libraries(lock, survey, host, data),
         )
         folder = survey.cudnn_folder
         cudnn: Future[loader.CudnnRun] | None = None
@@ -107,8 +105,7 @@ def verify(
         # After cuDNN's own checks: one that hangs must not keep a scarce device from these.
         use = {"device": device, "devices": len(host.gpus)}
         running = [
-            (row[0], pool.submit(children.run, *_framework_task(row, probes, use)))
-            for row in present
+            (row[0], pool.submit(children.run, *_framework_task(row, use))) for row in present
         ]
         hashed = () if fast else changed
         files = pool.submit(installed.compare_files, children.run, survey, hashed)
@@ -120,20 +117,19 @@ def verify(
             children.run,
             survey,
             frameworks=modules,
-            is_named=data.is_companion if data is not None else lambda _: False,
+            is_named=data.is_companion,
             devices=len(used),
             changed=changed if whole else (),
         )
         checks = installed.survey_checks(lock, survey, data)
-        code: list[Check] | Future[list[Check]] = []
-        if data is not None and runs_code:
+        code: Future[list[Check]] | None = None
+        if runs_code:
             code = pool.submit(device_code_checks, target, survey, host, data, deadline)
-        if data is not None:
-            names = [name for name, _, _ in frameworks]
-            checks += rule_checks(lock, survey, host, data, names)
+        checks += rule_checks(lock, survey, host, data, [name for name, _, _ in frameworks])
         checks += installed.file_checks(survey, files.result(), data)
         checks.append(closure.result())
-        checks += code.result() if isinstance(code, Future) else code
+        if code is not None:
+            checks += code.result()
         checks.append(loader.variable_check(folder, place.origins))
         if runs_code:
             checks += _cudnn_checks(cudnn, convolutions, place)
@@ -150,12 +146,10 @@ def verify_bare(prefix: str, host: Host, data: CompatibilityData) -> list[Check]
     return rule_checks(None, bare_survey(prefix), host, data, ())
 
 
-def _framework_task(
-    framework: Named, probes: str, use: Mapping[str, object]
-) -> tuple[str, dict[str, object]]:
+def _framework_task(framework: Named, use: Mapping[str, object]) -> tuple[str, dict[str, object]]:
     """Return the probe of a framework, or the one that only imports it, with its options."""
     _, module, probe = framework
-    name = probe if os.path.isfile(os.path.join(probes, f"{probe}.py")) else "module"
+    name = probe if os.path.isfile(os.path.join(PROBES, f"{probe}.py")) else "module"
     return name, {"import_name": module, **use}
 
 

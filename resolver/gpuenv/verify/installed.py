@@ -36,7 +36,7 @@ _INSTALLER_FILES |= {"direct_url.json", "uv_build.json", "uv_cache.json"}
 # ---- interpreter, versions, glibc, dependencies -------------------------------------------------
 
 
-def survey_checks(lock: Lock | None, survey: Survey, data: CompatibilityData | None) -> list[Check]:
+def survey_checks(lock: Lock | None, survey: Survey, data: CompatibilityData) -> list[Check]:
     """Return the checks "interpreter", "versions", "variants", "glibc" and "dependencies".
 
     "versions" needs a lock, "variants" one with variant wheels, and "glibc" a wheel that needs one.
@@ -135,9 +135,7 @@ def _variant_check(lock: Lock, survey: Survey) -> Check:
     return Check("variants", "", "pass", f"{len(lock.variants)} as locked")
 
 
-def dependency_check(
-    survey: Survey, data: CompatibilityData | None = None, overrides: Sequence[str] = ()
-) -> Check:
+def dependency_check(survey: Survey, data: CompatibilityData, overrides: Sequence[str]) -> Check:
     """Check that what the distributions require is installed, in the versions they accept.
 
     The requirements are those of the metadata, as the overrides of the lock have them. Texts that
@@ -158,7 +156,7 @@ def dependency_check(
             count += 1
             required = requirement.name
             text = f"{name} {versions[name]} requires {required}{requirement.specifier}"
-            family = None if data is None else data.family(required)
+            family = data.family(required)
             if required not in versions and family is not None and required in family.replaceable:
                 others = [name for name in family.distributions if name in versions]
                 if others:
@@ -254,9 +252,7 @@ def compare_files(
     return Comparison(files=tuple(files), hashed=hashed, outcome=outcome)
 
 
-def file_checks(
-    survey: Survey, comparison: Comparison, data: CompatibilityData | None = None
-) -> list[Check]:
+def file_checks(survey: Survey, comparison: Comparison, data: CompatibilityData) -> list[Check]:
     """Return the checks "owners" and "files", and "files changed" for changed data files."""
     wrong: dict[RecordedFile, str] | None = None
     if comparison.outcome.answer is not None:
@@ -275,7 +271,7 @@ def _owner_check(
     survey: Survey,
     shared: Mapping[str, Sequence[RecordedFile]],
     wrong: Collection[RecordedFile] | None,
-    data: CompatibilityData | None,
+    data: CompatibilityData,
 ) -> Check:
     """Check R5: no path belongs to two distributions, and no distribution is installed twice.
 
@@ -292,7 +288,7 @@ def _owner_check(
     marks: list[Mark] = []
     mixed: dict[tuple[str, ...], set[str]] = {}  # tolerated family -> those whose bytes are there
     for path, names, matching in _different_files(shared, wrong):
-        family = None if data is None else data.family(names[0])
+        family = data.family(names[0])
         members = family.distributions if family is not None and family.tolerated else ()
         tolerated = {*names} <= {*members}
         text = f"{' and '.join(names)} both own {path}"
