@@ -15,15 +15,6 @@ from small_wheels import installed, make_lock, make_wheel
 from tables import ROOT
 
 
-def test_a_new_environment_holds_exactly_the_lock(tmp_path, installer):
-    lock = make_lock(make_wheel(tmp_path, "alpha", "1.0"), make_wheel(tmp_path, "beta", "2.0"))
-    said = []
-    python = wheels.sync(lock, str(tmp_path / "env"), installer=installer, progress=said.append)
-    assert installed(tmp_path / "env") == {"alpha": "1.0", "beta": "2.0"}
-    assert subprocess.run([python, "-c", "import alpha, beta"], check=False).returncode == 0
-    assert any(installer in line for line in said)
-
-
 def test_a_wrong_hash_is_refused_and_nothing_is_left(tmp_path, installer):
     good = make_wheel(tmp_path, "alpha", "1.0")
     bad = good.replace(sha256="0" * 64)

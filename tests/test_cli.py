@@ -96,15 +96,6 @@ def test_mistakes(case, folder, lock_text):
     assert contents(folder) == before
 
 
-def test_solve_writes_the_same_bytes_twice_and_needs_no_network(folder):
-    dead = {"HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}
-    first = run(f"{SOLVE} -o pylock.one.toml", folder, **dead)
-    second = run(f"{SOLVE} -o pylock.two.toml --offline", folder)
-    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
-    assert (folder / "pylock.one.toml").read_bytes() == (folder / "pylock.two.toml").read_bytes()
-    assert "torch 2.15.0" in first.stdout
-
-
 def test_a_refusal_under_json_is_one_document(folder):
     done = run("solve --framework torch --gpu V100 --driver 595.45.04 --json", folder, status=3)
     document = json.loads(done.stdout)

@@ -72,16 +72,6 @@ def test_a_fault_is_found_in_an_ordinary_log(seed):
     assert first.evidence[0].startswith(f"log line {at + 1}: ")
 
 
-@each("size", [1, 100, BLOCK - 1, BLOCK + 1, 10**7])
-def test_where_chunks_end_is_no_matter(size):
-    lines = ["an ordinary line of a log, with nothing in it"] * 4000
-    lines[3000] = FAULT
-    raw = "\n".join(lines).encode()
-    facts = read_log(raw[at : at + size] for at in range(0, len(raw), size))
-    stated = [(fact.subject, fact.where) for fact in facts if fact.kind == "says"]
-    assert stated == [("driver_too_old", "log line 3001")]
-
-
 @each("encoding", ["utf-8", "utf-16", "utf-8-sig"])
 def test_a_log_of_windows_is_read(encoding):
     facts = read_log([("words\r\n" * 9 + FAULT + "\r\n").encode(encoding)])

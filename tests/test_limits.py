@@ -186,7 +186,7 @@ def test_outputs_that_take_nothing(case, tmp_path):
 
 
 def test_control_characters_are_visible(capsys):
-    print_errors(["a\x1b[2J"])
+    print_errors("a\x1b[2J")
     assert capsys.readouterr().err == "a\\x1b[2J\n"
     line = Line("a\x1b[2J\u202eb\r", "bad", marked=1)
     assert visible(line) == "a\\x1b[2J\\u202eb\\r"

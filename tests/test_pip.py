@@ -124,17 +124,6 @@ def test_it_is_installed_and_verified_and_all_else_stays(installer, folder, serv
     assert (third.stdout, third.stderr) == ("", "")
 
 
-@each("installer", ["uv", "pip"])
-def test_a_file_that_is_not_what_the_index_said_is_not_installed(installer, folder, server, pip):
-    server.add("alpha", "1.0")
-    server.faults = {"/files/alpha-1.0-py3-none-any.whl": ["tampered", "always"]}
-    server.metadata = "hashed"
-    server.faults["/files/alpha-1.0-py3-none-any.whl.metadata"] = [""] * 9
-    before = contents(folder)
-    pip(f"alpha -i {server.url} --installer {installer}", status=4)
-    assert contents(folder) == before
-
-
 def test_an_environment_that_is_not_verified_stays(folder, server, pip):
     """A file of an installed package is missing. --no-verify installs all the same."""
     server.add("alpha", "1.0")

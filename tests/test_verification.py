@@ -216,12 +216,6 @@ def test_planted_faults(case, env, native, tmp_path):
     assert planting.times(env) == before
 
 
-def test_the_hang_is_over_in_time_and_leaves_no_process(hanging_env):
-    env, variables = hanging_env
-    verified(env, lock_of(INSTALLED), device=None, timeout=2, env=variables)
-    assert running_with(variables["MARKER"]) == []
-
-
 def test_an_interrupt_ends_a_hang(hanging_env):
     """Ctrl-C does not reach children in sessions of their own; they are ended without a timeout."""
     env, variables = hanging_env

@@ -284,7 +284,7 @@ def _collect(arguments: Namespace, command: Sequence[str]) -> Collection:
         if len(waiting) <= _SHOWN:
             line += f"; waiting for {text.nodes_text(waiting)}"
         if line != last and not arguments.quiet:
-            print_errors([line])
+            print_errors(line)
         last = line
 
     command = [*shlex.split(arguments.command), *command]

@@ -334,13 +334,7 @@ def sync(
         conda_installer.install(lock.pins, target, removed, requested)
         python = find_interpreter(target) or ""
         if beside is not None:
-            wheel_installer.add(
-                beside,
-                python,
-                installer=installer,
-                progress=progress,
-                tolerated=compatibility_data().tolerated,
-            )
+            wheel_installer.add(beside, python, installer=installer, progress=progress)
         conda_prefix.remember(target, beside, leaving)
         if beside is not None or leaving:
             conda_history.forget_state(target)  # the old wheels are not kept

@@ -285,7 +285,6 @@ def install_inplace(
         TargetBusyError: another run changed the environment all the time.
     """
     lock, prefix, remove = installation.lock, installation.prefix, installation.remove
-    tolerated = compatibility_data().tolerated
     if installation.steps and wheel_installer.can_be_replaced(prefix):
         with suppress(transaction.ImmovableError):
             wheel_installer.sync(
@@ -296,7 +295,6 @@ def install_inplace(
                 prove=prove,
                 progress=progress,
                 builds=builds,
-                tolerated=tolerated,
             )
             return
     wheel_installer.add(
@@ -306,7 +304,6 @@ def install_inplace(
         installer=installer,
         progress=progress,
         builds=builds,
-        tolerated=tolerated,
     )
     if installation.steps:
         # The environment no longer holds the lock that is recorded in it.

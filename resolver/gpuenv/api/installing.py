@@ -227,10 +227,7 @@ def sync(
     require_type(host, Host, "host")
     if not lock.conda:
         require_fit(lock, host)
-        record, tolerated = pylock.dumps(lock), compatibility_data().tolerated
-        return wheel_installer.sync(
-            files or lock, target, record=record, tolerated=tolerated, **how
-        )
+        return wheel_installer.sync(files or lock, target, record=pylock.dumps(lock), **how)
     lock = conda.with_hashes(lock)
     require_fit(lock, host)
     return conda.sync(lock, target, (files or lock).wheels, **how)
@@ -243,8 +240,7 @@ def changes(
     check_target(lock, target)
     if not lock.conda:
         require_fit(lock, host)
-        tolerated = compatibility_data().tolerated
-        return wheel_installer.changes(lock, target, exact=exact, tolerated=tolerated)
+        return wheel_installer.changes(lock, target, exact=exact)
     lock = conda.with_hashes(lock)
     require_fit(lock, host)
     return conda_changes.plan_changes(lock, target, compatibility_data().conda, exact=bool(exact))

@@ -121,7 +121,7 @@ def _run(argv: Sequence[str]) -> int:
             lines = ["gpuenv: a file or an answer of an index is nested too deeply"]
             status = InputError.exit_status
     with suppress(OSError):
-        print_errors(lines)
+        print_errors(*lines)
     return status
 
 

@@ -487,7 +487,7 @@ def _perform(install: Callable[[], None], arguments: Namespace, lock: Lock) -> i
 
 def report_not_verified(error: NotVerifiedError) -> int:
     """Print what became of an environment whose checks were printed. Return the exit status."""
-    print_errors(plans.error_lines(error))
+    print_errors(*plans.error_lines(error))
     return error.exit_status
 
 

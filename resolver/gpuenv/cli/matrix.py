@@ -113,7 +113,7 @@ class UpdateData(Command):
             _platform(arguments),
             IndexOptions(index_url=arguments.index_url, refresh=True),
             verify=arguments.verify_data,
-            progress=lambda line: print_errors([line]),
+            progress=print_errors,
         )
         lines = render.update_lines(update, verified=arguments.verify_data)
         is_good = not (update.errors or update.changed)
@@ -144,7 +144,7 @@ class Matrix(Command):
 
     def run(self, arguments: Namespace) -> int:
         """Run a command of `gpuenv matrix`."""
-        print_errors(package_lines(unread_package()))
+        print_errors(*package_lines(unread_package()))
         return super().run(arguments)
 
 
@@ -163,12 +163,12 @@ def _read_code(path: str) -> tuple[str, Contents]:
     try:
         if os.path.isdir(path):
             kind = "folder" if find_interpreter(path) is None else "environment"
-            return kind, scan_environment(path, progress=lambda line: print_errors([line]))
+            return kind, scan_environment(path, progress=print_errors)
         if not os.path.isfile(path):
             hint = "give a library, a cubin, a fat binary, a wheel or a folder"
             raise InputError(f"{path}: is neither a folder nor a file", hint=hint)
         if path.endswith(".whl") or zipfile.is_zipfile(path):
-            return "wheel", scan_wheel(path, lambda line: print_errors([line]))
+            return "wheel", scan_wheel(path, print_errors)
         images = read_file(path)
     except DamagedFileError as error:
         raise InputError(f"{path}: {error}") from error

@@ -108,7 +108,7 @@ def print_step(text: str) -> None:
         _print([text], sys.stderr if _Settings.json else sys.stdout)
 
 
-def print_errors(lines: Sequence[str]) -> None:
+def print_errors(*lines: str) -> None:
     """Print lines on stderr: of an error, or beside the output of another program."""
     if lines:
         _print(lines, sys.stderr)
@@ -170,7 +170,7 @@ def discard(stream: TextIO) -> None:
 
 def _announce(line: str) -> None:
     if not _Settings.quiet:
-        print_errors([line])
+        print_errors(line)
 
 
 def write_page(path: str, text: str) -> int:

@@ -253,7 +253,7 @@ def _lock(arguments: Namespace, names: Sequence[str]) -> None:
         names,
         upgrade=arguments.upgrade,
         options=read_index_options(arguments),
-        warn=lambda line: print_errors([f"gpuenv: {line}"]),
+        warn=lambda line: print_errors(f"gpuenv: {line}"),
     )
     statuses = api.write_profile_locks({locked.path: locked.new for locked in profiles})
     documents = []

@@ -98,7 +98,7 @@ class Run(Command):
             document = {"target": prefix, "command": command, "set": values, "unset": unset}
             print_json({**document, "shadows": to_builtins(shadows)})
             return 0
-        print_errors(shadow_lines(shadows, prefix))
+        print_errors(*shadow_lines(shadows, prefix))
         env = {**os.environ, **values}
         for name in unset:
             env.pop(name, None)
@@ -111,10 +111,10 @@ class Run(Command):
         try:
             os.execvpe(command[0], command, env)  # noqa: S606  the user asks for this command
         except FileNotFoundError:
-            print_errors([f"gpuenv: {command[0]}: not found"])
+            print_errors(f"gpuenv: {command[0]}: not found")
             return NOT_FOUND
         except OSError as error:
-            print_errors([f"gpuenv: {command[0]}: {error.strerror}"])
+            print_errors(f"gpuenv: {command[0]}: {error.strerror}")
             return NOT_EXECUTABLE
 
 
@@ -165,7 +165,7 @@ def _script_environment(arguments: Namespace, script: Script, path: str) -> str:
             prove=prove,
             builds=options,
             # stdout is the script's
-            progress=None if arguments.quiet else lambda line: print_errors([line]),
+            progress=None if arguments.quiet else print_errors,
         )
     except NotVerifiedError:
         message = f"the environment of the script is not verified: {failed[0].evidence}"

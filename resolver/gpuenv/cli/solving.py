@@ -87,7 +87,7 @@ class Solve(Command):
         data = api.compatibility_data()
         dates = (data.version, data.user_rows.date)
         age = plans.age_lines(dates, date.today())
-        print_errors([*plans.package_lines(unread_package()), *age])
+        print_errors(*plans.package_lines(unread_package()), *age)
         lock = api.lock(plan, variants_json=arguments.variants_json)
         if arguments.require_attestations:
             lock = api.attested(lock, IndexOptions() if repaired else options)

@@ -56,7 +56,7 @@ def environment(hint: str, *, announced: bool) -> str:
     if target is None:
         raise InputError("no environment is active (gpuenv's own does not count)", hint=hint)
     if announced:
-        print_errors([f"environment: {target}"])
+        print_errors(f"environment: {target}")
     return target
 
 
@@ -144,7 +144,7 @@ def current_environment(arguments: Namespace, hint: str) -> str:
     target = environment(hint, announced=is_announced)
     project = api.uninstalled_project(target) if is_announced and api.has_profiles() else ""
     if project:
-        print_errors([f"the project {project} is not installed; gpuenv add . installs it"])
+        print_errors(f"the project {project} is not installed; gpuenv add . installs it")
     return target
 
 

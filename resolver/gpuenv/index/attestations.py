@@ -12,13 +12,13 @@ import json
 import logging
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from ..errors import InputError, NotAttestedError
 from ..model import IndexOptions, Pin, Wheel
 from ..serialize import canonical_json
 from .http import OK, Transport
-from .urls import is_http_url
+from .urls import is_http_url, last_part
 
 _JSON = "application/vnd.pypi.simple.v1+json"
 _SHOWN = 4  # files in a message
@@ -119,5 +119,5 @@ def _provenance_url(wheel: Wheel, transport: Transport) -> str:
 
 
 def _is_file(row: dict[str, Any], wheel: Wheel) -> bool:
-    name = unquote(urlsplit(wheel.url).path.rpartition("/")[2])
-    return (row["filename"], row["hashes"].get("sha256")) == (name, wheel.sha256)
+    named = row["filename"], row["hashes"].get("sha256")
+    return named == (last_part(wheel.url), wheel.sha256)

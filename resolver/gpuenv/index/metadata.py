@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from packaging.version import Version
 
@@ -48,7 +48,7 @@ from .pages import (
 )
 from .protocol import DIRECT_URL, Metadata
 from .source_builds import DAMAGED_ARCHIVE, BuildFailedError, SourceBuilder, unpack
-from .urls import file_url_to_path, is_http_url, redact_url
+from .urls import file_url_to_path, is_http_url, last_part, redact_url
 from .variants import WHEEL_FILE, ReleaseVariants, combine, parse, split_variant_marker
 
 if TYPE_CHECKING:
@@ -166,8 +166,7 @@ class FileReader:
                 f"{subject}: {redact_url(url)} answered with status {reply.status}"
             )
         if sha256:
-            filename = unquote(urlsplit(url).path.rpartition("/")[2])
-            _check_hash(filename, sha256, hashlib.sha256(reply.body).hexdigest(), wheel)
+            _check_hash(last_part(url), sha256, hashlib.sha256(reply.body).hexdigest(), wheel)
         return reply.body
 
     def _fetch(self, wheel: Wheel) -> bytes:

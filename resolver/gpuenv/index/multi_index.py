@@ -17,7 +17,7 @@ from ..errors import OfflineError, PackageIndexError, Reason
 from ..model import IndexOptions, Python, Requirement, Wheel
 from ..requirements.target import TargetEnvironment
 from ..requirements.tool_tables import FLAT
-from ..requirements.versions import is_prerelease, version_key
+from ..requirements.versions import is_prerelease
 from .cache import Cache
 from .default_index import default_index
 from .http import MAX_THREADS, Transport
@@ -28,7 +28,7 @@ from .prefetch import Prefetcher
 from .protocol import DIRECT_URL, Index, Metadata
 from .snapshot import Snapshot
 from .source_builds import SourceBuilder
-from .sources import FindLinks, Merged, OfIndex, SimpleIndex, Source
+from .sources import FindLinks, Merged, OfIndex, SimpleIndex, Source, newest_first
 from .urls import path_to_file_url
 from .variants import ReleaseVariants
 
@@ -244,7 +244,7 @@ class MultiIndex(Index):
         files = source.files(name, environment) if source is not None else ()
         if seen is None or not self.at_hand(name) or seen.url in {file.url for file in files}:
             return files
-        return sorted([*files, seen], key=lambda file: version_key(file.version), reverse=True)
+        return newest_first([*files, seen])
 
     def metadata(self, wheel: Wheel) -> Metadata:
         """Implement Index.metadata. A file that the snapshot has, too, is not asked for."""

@@ -14,11 +14,11 @@ from ..compat.rows import IndexRow
 from ..errors import PackageIndexError, is_doubt
 from ..model import CudaVersion, Host, IndexOptions, Wheel
 from ..requirements.target import TargetEnvironment
-from ..requirements.versions import contains, version_key
+from ..requirements.versions import contains
 from .cache import Cache
 from .http import MAX_THREADS, Transport
 from .pages import PageReader
-from .sources import Merged, SimpleIndex, Source
+from .sources import Merged, SimpleIndex, Source, newest_first
 
 _NEWEST = 8  # releases with a page of their own that are read, if the request names none
 _LOCAL = re.compile(r"\+[\w.]*")
@@ -102,7 +102,7 @@ class WithOwnBuilds(Merged):
             ]
         if errors and self._main is None and not files:
             raise errors[0]
-        return sorted(files, key=lambda file: version_key(file.version), reverse=True)
+        return newest_first(files)
 
 
 class OwnIndexes:

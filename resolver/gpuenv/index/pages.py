@@ -14,7 +14,7 @@ from html.parser import HTMLParser
 from operator import itemgetter
 from threading import Lock
 from typing import Any
-from urllib.parse import quote, unquote, urljoin, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 import msgspec
 from packaging.specifiers import SpecifierSet
@@ -26,7 +26,7 @@ from ..requirements.versions import version_key
 from ..serialize import decode
 from .cache import Cache
 from .http import FORBIDDEN, GONE, NOT_MODIFIED, OK, UNAUTHORIZED, Reply, Transport
-from .urls import redact_url
+from .urls import last_part, redact_url
 from .variants import INDEX_FILE_SUFFIX
 
 DEFAULT_FRESH = 600.0  # seconds that a page is used without asking again, by default
@@ -198,7 +198,7 @@ def _linked_file(link: str, attributes: Mapping[str, str | None]) -> _File:
     if metadata not in (None, "false"):
         served = {"sha256": (metadata or "").partition("sha256=")[2]}
     return _File(
-        filename=unquote(urlsplit(url).path.rpartition("/")[2]),
+        filename=last_part(url),
         url=url,
         hashes={"sha256": digests[-1]} if digests else None,
         requires_python=attributes.get("data-requires-python"),

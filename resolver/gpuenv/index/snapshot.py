@@ -18,10 +18,10 @@ from typing import TypeVar
 from ..errors import DataError
 from ..model import Host, Python, Value, Wheel
 from ..requirements.target import TargetEnvironment
-from ..requirements.versions import parse_requirement, version_key
+from ..requirements.versions import parse_requirement
 from ..serialize import decode
 from .protocol import Metadata
-from .sources import Source
+from .sources import Source, newest_first
 
 _DEFAULT, _PYTORCH = "default", "pytorch"
 _LABELS = (_PYTORCH, _DEFAULT)
@@ -114,8 +114,7 @@ class Snapshot(Source):
             for package in self._packages_of(name):
                 files += self._wheels(package, environment)
             # A stable sort: the PyTorch index first within a version
-            files.sort(key=lambda wheel: version_key(wheel.version), reverse=True)
-            self._files[key] = files
+            self._files[key] = newest_first(files)
         return self._files[key]
 
     def metadata(self, wheel: Wheel) -> Metadata | None:

@@ -11,7 +11,6 @@ folder is removed (build_watcher).
 
 from __future__ import annotations
 
-import hashlib
 import importlib.resources  # noqa: F401  two threads that import it at once can deadlock
 import os
 import re
@@ -41,6 +40,7 @@ from ..prefix import interpreter_of, sites
 from ..requirements.source_urls import is_editable
 from ..requirements.target import identify
 from ..requirements.versions import contains, normalize_name, parse_requirement
+from ..serialize import text_digest
 from .cache import cache_folder
 from .default_index import default_index
 
@@ -202,7 +202,7 @@ class SourceBuilder:
     def key_of(self, name: str) -> str:
         """Return what the metadata and wheels of a package can depend on."""
         settings = build_settings_of(name, self._options.build_settings)
-        digest = hashlib.sha256("\n".join(settings).encode()).hexdigest()[:16]
+        digest = text_digest("\n".join(settings))[:16]
         return f"{self.key} {digest}" if settings else self.key
 
     def compiles_for(self, name: str) -> str:

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from ..errors import InputError, OfflineError, PackageIndexError
 from ..requirements.source_urls import read_commit
-from ..serialize import read_input
+from ..serialize import read_input, text_digest
 from .cache import cache_folder
 from .urls import file_url_to_path, path_to_file_url, redact_url
 
@@ -77,7 +77,7 @@ def folder_of(url: str, *, offline: bool = False) -> str:
     if not url.startswith("git+"):
         return file_url_to_path(url.partition("#")[0])
     commit = read_commit(url)
-    key = hashlib.sha256(f"{commit.url}@{commit.commit}".encode()).hexdigest()
+    key = text_digest(f"{commit.url}@{commit.commit}")
     above, subject = os.path.join(cache_folder(), "git"), redact_url(commit.url)
     place = os.path.join(above, key)
     if not os.path.isdir(place):

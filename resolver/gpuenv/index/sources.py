@@ -25,6 +25,11 @@ _CACHE_KIND = "files"
 _PAGE_SUFFIXES = (".html", ".htm")
 
 
+def newest_first(files: Iterable[Wheel]) -> list[Wheel]:
+    """Return files by their versions, those of one version in their order."""
+    return sorted(files, key=lambda file: version_key(file.version), reverse=True)
+
+
 class Source(ABC):
     """Files by package name."""
 
@@ -223,8 +228,7 @@ class FindLinks(Source):
                 for wheel in self._listings[place]:
                     if wheel.name == name:
                         listed.setdefault(wheel.filename, wheel)
-        by_name = sorted(listed.values(), key=lambda wheel: wheel.filename)
-        return sorted(by_name, key=lambda wheel: version_key(wheel.version), reverse=True)
+        return newest_first(sorted(listed.values(), key=lambda wheel: wheel.filename))
 
     def _read_web(self, url: str) -> list[Wheel]:
         if os.path.basename(url.partition("#")[0].partition("?")[0]).endswith(FILE_SUFFIXES):
@@ -325,7 +329,7 @@ class Merged(Source):
         for source in self._sources:
             for file in source.files(name, environment):
                 files.setdefault(file.filename, file)
-        return sorted(files.values(), key=lambda file: version_key(file.version), reverse=True)
+        return newest_first(files.values())
 
     def variants_file(self, wheel: Wheel) -> tuple[str, str | None] | None:
         """Implement Source.variants_file."""

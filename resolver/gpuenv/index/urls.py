@@ -45,6 +45,11 @@ def is_http_url(location: str) -> bool:
     return location.startswith(("http://", "https://"))
 
 
+def last_part(url: str) -> str:
+    """Return the last part of the path of a URL, percent-decoded: the name of a file."""
+    return unquote(urlsplit(url).path.rpartition("/")[2])
+
+
 def file_url_to_path(url: str) -> str:
     """Return the path that a file:// URL names."""
     path = urlsplit(url).path

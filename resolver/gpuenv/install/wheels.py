@@ -13,8 +13,8 @@ import shlex
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
+from ..compat.data import load
 from ..compat.extensions import may_describe_itself_as
-from ..compat.rows import Family
 from ..errors import InputError, InstallError, NotVerifiedError
 from ..interpreters import find_base_interpreter
 from ..model import (
@@ -78,7 +78,6 @@ def sync(
     prove: Prove | None = None,
     progress: Progress | None = None,
     builds: IndexOptions | None = None,
-    tolerated: Sequence[Family] = (),
 ) -> str:
     """Install a lock into the environment at `target`, and return its interpreter.
 
@@ -101,7 +100,6 @@ def sync(
             returns whether it works.
         progress: Called with a line before each step.
         builds: Where the build requirements of source distributions come from.
-        tolerated: The families whose members may overwrite each other's files (R5).
 
     Raises:
         InputError: The target, the installer or the interpreter cannot be used.
@@ -116,9 +114,7 @@ def sync(
     with change(target, wait=wait, report=report) as transaction:
         tool, base = check(lock, target, installer=installer, python=python)
         before = read_build(target)
-        work = _plan(
-            lock, target, before, exact=exact, remove=remove, unneeded=unneeded, tolerated=tolerated
-        )
+        work = _plan(lock, target, before, exact=exact, remove=remove, unneeded=unneeded)
         if base is None and approve is not None:
             approve(work.changes)
         require_compilers(lock, work.install)
@@ -132,10 +128,10 @@ def sync(
             if work.install:
                 report(f"installing {quantity_text(len(work.install), 'package')} with {tool.name}")
                 changed, options = lock.replace(pins=work.install), builds or IndexOptions()
-                for part in _in_order(changed, tolerated):
+                for part in _in_order(changed):
                     tool.install(part, interpreter_of(stage), transaction.work, options)
             packages = read_packages(stage)
-            _check_owners(target, packages, work.install, tolerated, report)
+            _check_owners(target, packages, work.install, report)
             old_path = before.path if before is not None else target
             old = re.compile(re.escape(os.fsencode(old_path)) + rb"(?![\w.-])")
             new = os.fsencode(target).replace(b"\\", rb"\\")
@@ -168,12 +164,10 @@ def sync(
     return interpreter_of(target)
 
 
-def changes(
-    lock: Lock, target: str, *, exact: bool | None = None, tolerated: Sequence[Family] = ()
-) -> EnvironmentChanges:
+def changes(lock: Lock, target: str, *, exact: bool | None = None) -> EnvironmentChanges:
     """Return what `sync` would change. Nothing is written."""
     target = place_of(target)
-    return _plan(lock, target, read_build(target), exact=exact, tolerated=tolerated).changes
+    return _plan(lock, target, read_build(target), exact=exact).changes
 
 
 def add(
@@ -184,7 +178,6 @@ def add(
     installer: str = "auto",
     progress: Progress | None = None,
     builds: IndexOptions | None = None,
-    tolerated: Sequence[Family] = (),
 ) -> None:
     """Remove the distributions named `remove`, then install the files of a lock.
 
@@ -203,7 +196,7 @@ def add(
             tool.remove(python, remove)
         if lock.pins:
             report(f"installing {quantity_text(len(lock.pins), 'package')} with {tool.name}")
-            for part in _in_order(lock, tolerated):
+            for part in _in_order(lock):
                 tool.install(part, python, folder, options)
 
 
@@ -279,7 +272,6 @@ def _plan(
     exact: bool | None,
     remove: Collection[str] | None = None,
     unneeded: Collection[str] = (),
-    tolerated: Sequence[Family],
 ) -> _Work:
     """Compare a lock with what is installed, and with the record of the environment."""
     made = build.made if build is not None else not _has_files(target)
@@ -293,7 +285,7 @@ def _plan(
         infos = {package.name: os.path.join(target, package.info) for package in packages}
         kept_names |= {name for name in infos.keys() - pins if editable_url(infos[name])}
     kept_names -= {*(remove or ()), *unneeded}
-    for family in tolerated:  # its members are installed in their order
+    for family in load().tolerated:  # its members are installed in their order
         members = pins.keys() & family.distributions
         if members - kept_names:
             kept_names -= members
@@ -397,7 +389,7 @@ def _built_package(lock: Lock, pin: Pin, prefix: str, info: str) -> BuiltPackage
 # ---- one owner of each path ----------------------------------------------------------------------
 
 
-def _in_order(lock: Lock, tolerated: Iterable[Family]) -> Iterator[Lock]:
+def _in_order(lock: Lock) -> Iterator[Lock]:
     """Yield the parts of a lock that are installed one after the other.
 
     Packages that are compiled for another one come after it. The members of a tolerated family are
@@ -405,7 +397,7 @@ def _in_order(lock: Lock, tolerated: Iterable[Family]) -> Iterator[Lock]:
     """
     pins = {pin.wheel.name: pin for pin in lock.pins}
     later = []
-    for family in tolerated:
+    for family in load().tolerated:
         later += [name for name in family.distributions if name in pins][1:]
     first = [pin for name, pin in pins.items() if name not in later]
     compiled = [pin for pin in first if built_with(pin)]
@@ -419,7 +411,6 @@ def _check_owners(
     target: str,
     packages: Iterable[Package],
     new: Iterable[Pin],
-    tolerated: Iterable[Family],
     report: Progress,
 ) -> None:
     """Check R5 by the RECORDs: no new package overwrites what is different in another one.
@@ -428,10 +419,11 @@ def _check_owners(
     """
     files: dict[tuple[str, ...], list[str]] = {}
     new_names = {pin.wheel.name for pin in new}
+    tolerated = [{*family.distributions} for family in load().tolerated]
     for path, rows in sorted(shared_files(packages).items()):
         names = tuple(sorted(rows))
         is_same = len({row.digest for row in rows.values()}) == 1
-        is_tolerated = any(set(names) <= set(family.distributions) for family in tolerated)
+        is_tolerated = any(family.issuperset(names) for family in tolerated)
         if is_same or is_tolerated or new_names.isdisjoint(names):
             continue
         if is_native(path):

@@ -11,13 +11,12 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
-from urllib.parse import unquote, urlsplit
 
 from packaging.markers import Marker
 
 from ..compat.extensions import may_describe_itself_as
 from ..errors import InputError, Reason
-from ..index.urls import path_to_file_url
+from ..index.urls import last_part, path_to_file_url
 from ..model import Host, Value
 from ..requirements.source_urls import is_tree
 from ..requirements.target import identify, marker_environment, normalize_name
@@ -221,7 +220,7 @@ def locked_file(
     """Return a file of a lock; the name may be that of its URL."""
     algorithm, _, sha256 = (digest or "").partition(":")
     return LockedFile(
-        filename=name or unquote(urlsplit(url).path.rpartition("/")[2]),
+        filename=name or last_part(url),
         url=url.partition("#")[0],
         sha256=sha256 if algorithm == "sha256" else "",
         size=size,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -15,7 +14,7 @@ import msgspec
 from ..errors import InputError
 from ..requirements.source_urls import EDITABLE, Commit
 from ..requirements.versions import contains, normalize_name, poetry_specifier
-from ..serialize import from_plain, read_toml
+from ..serialize import from_plain, read_toml, text_digest
 from .foreign import Edge, LockContents, LockedPackage, Wanted, closure, locked_file
 
 EXPORT = (
@@ -105,7 +104,7 @@ def _below_project(lock: _Lock, wanted: Wanted) -> list[_Package]:
     table: dict[str, Any] = read_toml(project).get("tool", {}).get("poetry", {})
     relevant = {key: table.get(key) for key in _HASHED_TABLES if key != "group" or key in table}
     text = json.dumps(relevant, sort_keys=True, default=str)
-    if hashlib.sha256(text.encode()).hexdigest() != lock.metadata.content_hash:
+    if text_digest(text) != lock.metadata.content_hash:
         message = f"{wanted.path}: {project} has changed since it was locked"
         raise InputError(message, hint="lock it again: poetry lock")
     groups = {**table.get("group", {})}

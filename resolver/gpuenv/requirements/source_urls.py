@@ -7,10 +7,10 @@ editable install, or `git+URL@COMMIT`, with what was asked for in its fragment
 
 from __future__ import annotations
 
-import hashlib
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from ..model import Value, Wheel
+from ..serialize import text_digest
 from .target import FILE_SUFFIXES
 
 EDITABLE = "#editable"
@@ -58,7 +58,7 @@ def key_of(url: str) -> str | None:
     """Return what stands for the hash of a tree: of a commit, not of a folder, which changes."""
     if not url.startswith("git+"):
         return None
-    return hashlib.sha256(str(read_commit(url).replace(revision="")).encode()).hexdigest()
+    return text_digest(str(read_commit(url).replace(revision="")))
 
 
 def is_editable(wheel: Wheel) -> bool:
