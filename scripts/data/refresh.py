@@ -87,7 +87,7 @@ def main(options: Namespace) -> int:
             rows = old.splitlines(), new.splitlines()
             print(*difflib.unified_diff(*rows, path.name, path.name, n=0, lineterm=""), sep="\n")
     for name in options.distributions or scans.names():
-        files = {wheel.filename for wheel in index.wheels(name)}
+        files = {wheel.filename for wheel in index.pages.files(name)}
         for record in scans.of(name):
             if record["file"] not in files:
                 print(f"no longer on the index: {record['file']}")

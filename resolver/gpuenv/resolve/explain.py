@@ -143,15 +143,15 @@ def _reasons_against_all(
 ) -> Iterator[Reason]:
     """Yield the reasons against releases if there is one against each of them.
 
-    If one release has nothing against it, the host is not what prevents the solution. Doubts about
-    a release that is refused anyway say nothing.
+    If one release has nothing against it, the host is not what prevents the solution. Doubts
+    prevent nothing.
     """
     reasons: list[Reason] = []
     for release in releases:
         against = judge(release)
         if not against:
             return
-        reasons += [reason for reason in against if not is_doubt(reason)] or against
+        reasons += [reason for reason in against if not is_doubt(reason)]
     yield from reasons
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain, islice
 
 from ..compat.data import CompatibilityData, RuleRow
@@ -96,13 +97,14 @@ def solve(
         try:
             environment = environment_for(changed_host)
             changed = _Question(changed_request, changed_host, data, index, environment)
-            return changed.plan(data_version, None)
+            return changed.plan(data_version, widen)
         except GpuEnvError:
             return None
 
     index.limit_builds()
     # Each requirement is tried alone, and at most once more to find a larger group.
-    trials = Trials(question.attempt, max(MAX_TRIALS, 2 * len(question.roots)))
+    attempt = partial(question.attempt, widen=widen)
+    trials = Trials(attempt, max(MAX_TRIALS, 2 * len(question.roots)))
     trials.note(question.roots, question.failure)
     reasons, groups = explain(question.facts, question.roots, trials)
     helps: Iterable[Change] = ()
@@ -240,18 +242,26 @@ class _Question:
             return True
         return False
 
-    def attempt(self, roots: Sequence[NodeRequirement], sparse: Container[str] = ()) -> list[Node]:
-        """Return a solution of some requirements, without asking any index for more releases.
+    def attempt(
+        self,
+        roots: Sequence[NodeRequirement],
+        sparse: Container[str] = (),
+        *,
+        widen: Callable[[str], bool] | None = None,
+    ) -> list[Node]:
+        """Return a solution of some requirements.
 
         Args:
             roots: the requirements.
             sparse: packages of which only the newest release of each minor series is looked at.
+            widen: as in `solve`. A resolution of the whole request may have failed before it asked.
 
         Raises:
             ImpossibleError: there is none.
+            PackageIndexError: the index did not answer and the user requires the name.
             UnfinishedError: no answer after MAX_TRIAL_CONFLICTS.
         """
-        widening = Widening(None, self.store, frozenset())
+        widening = Widening(widen, self.store, self.facts.owners.named)
         _, nodes = self._resolve(roots, widening, sparse=sparse, max_conflicts=MAX_TRIAL_CONFLICTS)
         return nodes
 

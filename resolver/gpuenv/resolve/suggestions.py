@@ -45,7 +45,7 @@ _DEVICE_CODES = _DRIVER_CODES | {
 }  # fmt: skip
 _PYTHON_CODES = frozenset({
     "no-wheel-for-target", "no-wheel", "no-offline-file", "requires-python", "only-sdist",
-    "conflict", "cuda-variant",
+    "build-failed", "conflict", "cuda-variant",
 })  # fmt: skip
 
 _PLATFORM_CODES = frozenset({"platform", "no-wheel-for-target", "no-wheel"})
