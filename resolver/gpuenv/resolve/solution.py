@@ -84,12 +84,14 @@ class Solution:
         for release in releases:
             is_library = isinstance(release, Candidate) and self.store.data.is_library(release.name)
             for requirement in self.facts.requirements_of(release):
-                # The CUDA libraries follow the frameworks, and not the other way round.
-                if not (is_library and isinstance(requirement, AgreementRequirement)):
-                    row = (release.wheel.name, release.label, requirement)
-                    self._requirements.setdefault(
-                        without_extras(requirement.identifier), []
-                    ).append(row)
+                # The CUDA of libraries follows the frameworks, and not the other way round.
+                if is_library and isinstance(requirement, AgreementRequirement):
+                    if requirement.agreement.code != "numpy-abi":
+                        continue
+                row = (release.wheel.name, release.label, requirement)
+                self._requirements.setdefault(without_extras(requirement.identifier), []).append(
+                    row
+                )
 
     def skipped(self) -> tuple[Rejection, ...]:
         """Return the better releases of what the request names, with the reasons against them."""
