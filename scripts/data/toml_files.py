@@ -173,6 +173,7 @@ class Libraries(Value):
     bad_pair: tuple[BadPair, ...]
     compiled_against: tuple[Rule, ...]
     cpu_names: tuple[Rule, ...]
+    cpu_wheels: tuple[Rule, ...]
     cxx11_abi: tuple[Rule, ...]
     elsewhere: tuple[Rule, ...]
     kernel_collection: tuple[Rule, ...]

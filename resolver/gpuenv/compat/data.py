@@ -440,6 +440,8 @@ class CompatibilityData:
             names.update(name for _, links, _ in rows for name, _ in links.frameworks)
         for _, (ones, _), (others, _), *_ in tables.bad_pairs:
             names.update(ones, others)
+        for table in tables.rules.values():
+            names.update(name for row in table for name in row.distributions)
         return sorted(names)
 
     def _releases_of(self, distribution: str) -> Releases:

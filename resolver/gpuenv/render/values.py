@@ -38,7 +38,7 @@ _OTHER_FORMS = {
     "has more than one owner: {have}": ("two-owners",),
     "lacks {need}; available: {have}": ("extra-unknown",),
     ": {have}; this host needs {need}": ("cpu-build",),
-    ": {have}; for a CUDA build add {need}": ("cpu-dependency",),
+    ": {have}; for CUDA: {need}": ("cpu-dependency",),
     ": {have}, which needs {need}": ("compiled",),
     ": {have}, not {need}": ("other-build",),
     ": {have}": (

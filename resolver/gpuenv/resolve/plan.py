@@ -282,13 +282,21 @@ def _not_judged(
 def _cpu_warnings(
     solution: Solution, dependencies: Mapping[str, Collection[str]]
 ) -> Iterator[Reason]:
-    """Yield a warning for each framework that will not use the GPU of the host.
+    """Yield a warning for each framework and package that will not use the GPU of the host.
 
     Codes: gpu-unused (the user asks for the CPU build), cpu-dependency (the framework is only a
-    dependency, so nothing asks for its CUDA libraries).
+    dependency, so nothing asks for its CUDA libraries; or the default index has CPU builds only).
     """
     if not solution.store.host.gpus:
         return
+    for row in solution.store.data.rule_rows("cpu_wheels"):
+        for name in solution.pinned.keys() & row.distributions:
+            pin = solution.pinned[name]
+            # Builds of other indexes have a local version: dgl 2.4.0+cu124.
+            is_of_cpu = row.is_about(name, pin.version) and "+" not in pin.version
+            if is_of_cpu and solution.pinned.keys().isdisjoint(row.unless):
+                need, have = str(row.value), "a CPU build"
+                yield Reason(code="cpu-dependency", subject=pin.label, need=need, have=have)
     for variant in solution.variants.values():
         if not variant.way.carriers:
             have = "one, which stays unused"

@@ -84,14 +84,13 @@ class Solution:
         for release in releases:
             is_library = isinstance(release, Candidate) and self.store.data.is_library(release.name)
             for requirement in self.facts.requirements_of(release):
+                topic, agreement = without_extras(requirement.identifier), None
+                if isinstance(requirement, AgreementRequirement):
+                    agreement = requirement.agreement.code
                 # The CUDA of libraries follows the frameworks, and not the other way round.
-                if is_library and isinstance(requirement, AgreementRequirement):
-                    if requirement.agreement.code != "numpy-abi":
-                        continue
-                row = (release.wheel.name, release.label, requirement)
-                self._requirements.setdefault(without_extras(requirement.identifier), []).append(
-                    row
-                )
+                if not is_library or agreement in (None, "numpy-abi"):
+                    row = (release.wheel.name, release.label, requirement)
+                    self._requirements.setdefault(topic, []).append(row)
 
     def skipped(self) -> tuple[Rejection, ...]:
         """Return the better releases of what the request names, with the reasons against them."""
