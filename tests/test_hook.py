@@ -166,7 +166,9 @@ def machine(tmp_path):
     run_gpuenv = f'exec {sys.executable} -m gpuenv "$@"'
     program(tmp_path / "opt" / "gpuenv" / "bin" / "gpuenv", run_gpuenv)
     (tmp_path / "app").mkdir()
-    lock = make_lock(make_wheel(tmp_path, "train", "1.0", files={"train.py": "print('trained')\n"}))
+    wheel = make_wheel(tmp_path, "train", "1.0", files={"train.py": "print('trained')\n"})
+    lock = make_lock(wheel)
+    lock = lock.replace(host=lock.host.replace(gpus=host(["H100"]).gpus))
     pylock.write_texts({str(tmp_path / "app" / "pylock.toml"): pylock.dumps(lock)})
     return tmp_path
 

@@ -149,7 +149,8 @@ def lock_of(pins, choices=()):
         Wheel(name=name, version=version, filename=name, url=f"file:///{name}", sha256="0" * 64)
         for name, version in sorted(pins.items())
     ]
-    return make_lock(*wheels).replace(needs=Needs(python=HERE), choices=tuple(choices))
+    lock = make_lock(*wheels).replace(needs=Needs(python=HERE), choices=tuple(choices))
+    return lock.replace(host=host_of(1))
 
 
 def host_of(devices, compute_mode=None):
@@ -318,10 +319,10 @@ def test_without_a_lock_what_is_installed_is_what_should_be(env, native):
 
 def test_no_device_where_one_is_wanted(env, native):
     install(site_of(env), native, [])
-    checks = verified(env, lock_of(INSTALLED), device=True)
-    assert [(one.name, one.status) for one in checks if one.status != "pass"] == [
-        ("device", "unknown")
-    ]
+    lock = lock_of(INSTALLED)
+    for host, expected in ((lock.host, [("device", "unknown")]), (host_of(0), [])):
+        checks = verified(env, lock.replace(host=host), device=True)
+        assert [(one.name, one.status) for one in checks if one.status != "pass"] == expected
 
 
 def test_libraries_that_are_links_into_a_cache_are_the_environments(env, native):

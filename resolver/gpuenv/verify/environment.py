@@ -133,7 +133,8 @@ def verify(
         checks.append(loader.variable_check(folder, place.origins))
         if runs_code:
             checks += _cudnn_checks(cudnn, convolutions, place)
-        if device:
+        is_for_cpu = lock is not None and not lock.host.gpus and lock.needs.driver is None
+        if device and (host.gpus or not is_for_cpu):
             checks += devices.host_checks(host, checks)
         for name, task in running:
             checks += framework_checks(name, task.result(), used, place)
