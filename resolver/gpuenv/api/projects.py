@@ -237,7 +237,13 @@ def begin_project(
             written.
     """
     begun = init.begin(
-        folder, hosts, compatibility_data(), frameworks=tuple(frameworks), name=name, ci=ci
+        folder,
+        hosts,
+        compatibility_data(),
+        frameworks=tuple(frameworks),
+        name=name,
+        ci=ci,
+        name_of=lambda url: wheels.name_of_project(url, hosts[0], IndexOptions()),
     )
     if begun.addition:
         init.write(begun)

@@ -36,7 +36,7 @@ from ..requirements.parse import (
     build_names,
     checked_requirement,
 )
-from ..requirements.pyproject import read_project
+from ..requirements.pyproject import importable, read_project
 from ..requirements.target import TargetEnvironment, normalize_name
 from ..resolve.requested import close_name, frameworks_of_flags, meant_framework
 from .flags import ALWAYS_OF_WHEELS, HOST_FLAGS, OF_WHEELS
@@ -166,7 +166,14 @@ def read_conda_request(arguments: Namespace) -> tuple[Request, IndexOptions, Hos
     arguments.requirements = [path for path in paths if path not in project_files]
 
     host_of_flags = cache(partial(read_host, arguments, need_gpu=True, conda=True))
-    projects = [read_project_file(path, host_of_flags().platform) for path in project_files]
+    projects = [
+        read_project_file(
+            path,
+            host_of_flags().platform,
+            lambda url: api.name_of_project(url, host_of_flags(), read_index_options(arguments)),
+        )
+        for path in project_files
+    ]
     asked = any(project.specs or project.wheels.requirements for project in projects)
     request, options, host = read_request(arguments, host_of_flags, conda=True, asked=asked)
     specs = [spec for project in projects for spec in project.specs]
@@ -302,10 +309,11 @@ def read_request(
         hint = "name a folder of wheels: --find-links DIR"
         raise InputError("--no-index: without --find-links nothing can be found", hint=hint)
     if not asked and not request.frameworks and not request.requirements:
-        raise InputError(
-            "nothing to solve: give --framework NAME or a REQUIREMENT",
-            hint="or -r FILE, or --project in a project",
-        )
+        hint = "or -r FILE, or --project in a project"
+        for path in importable(".")[:1]:
+            of_conda = "--backend conda " if is_project_file(path.name) else ""
+            hint = f"or {of_conda}-r {path.name}, which is here"
+        raise InputError("nothing to solve: give --framework NAME or a REQUIREMENT", hint=hint)
     if not conda:
         frameworks_of_flags(request, api.compatibility_data())
     host = host_of_target()

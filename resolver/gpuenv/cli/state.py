@@ -29,6 +29,7 @@ from ..model import Host, Lock
 from ..prefix import active_environment, is_venv, venv_version
 from ..project.profiles import State
 from ..render.locks import state_lines
+from ..requirements.pyproject import has_setup, importable
 from .output import as_steps, print_errors, print_result
 from .parser import Argument, Command, Group
 from .requests import is_about_conda
@@ -246,9 +247,13 @@ def _status_of_project(host: Host) -> tuple[list[str], Lock | None, str]:
     if not api.has_profiles():
         if os.path.isfile(PYLOCK):
             return [PYLOCK], api.read_lock(PYLOCK), ""
+        files = [path.name for path in importable("")] + ["setup.py"] * has_setup("")
+        line = "none: this folder has no pyproject.toml and no pylock.toml"
         if os.path.isfile("pyproject.toml"):
-            return ["pyproject.toml has no [tool.gpuenv]"], None, "gpuenv init"
-        return ["none: this folder has no pyproject.toml and no pylock.toml"], None, ""
+            line = "pyproject.toml has no [tool.gpuenv]"
+        elif files:
+            line = f"none, but {files[0]}, which gpuenv init reads"
+        return [line], None, "" if line.startswith("none:") else "gpuenv init"
     state = api.project_state()
     lines = [f"{os.path.relpath(one.path)}: {one.status}" for one in state.states]
     if any(one.status != "fresh" for one in state.states):

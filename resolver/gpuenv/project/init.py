@@ -13,12 +13,18 @@ from ..atomic_write import write_whole
 from ..compat.data import CompatibilityData, gpu_key
 from ..errors import InputError
 from ..index.default_index import builtin_index
-from ..model import Host, Requirement, Value, parse_pair, parse_release, show_pair
-from ..requirements.conda_projects import read_project_file
+from ..model import Host, Python, Requirement, Value, parse_pair, parse_release, show_pair
+from ..requirements.conda_projects import is_project_file, read_project_file
 from ..requirements.files import read_files
-from ..requirements.parse import RequirementSet, requirement_of_row
-from ..requirements.pyproject import has_setup
-from ..requirements.target import PYTHONS, contains, normalize_name, parse_requirement
+from ..requirements.parse import NameOf, RequirementSet, requirement_of_row
+from ..requirements.pyproject import PLAIN, has_setup, importable
+from ..requirements.target import (
+    PYTHONS,
+    TargetEnvironment,
+    contains,
+    normalize_name,
+    parse_requirement,
+)
 from ..requirements.tool_tables import poetry_python
 from ..serialize import parse_toml, read_input, read_toml
 from .profiles import GLIBC, PLATFORM
@@ -39,7 +45,7 @@ class Beginning(Value):
     `addition` is the text to append to the file `path`, "" if there is nothing to add.
     `frameworks` and `python` are those of the first table, () and "" if there is a table already.
     `is_empty` tells whether a new project asks for nothing, `imported` names the files of other
-    tools that were read for it, and `left_out` further requirements files. `profiles` are the new
+    tools that were read for it, and `left_out` further ones. `profiles` are the new
     ones. `covered` are profiles that were there for one of the hosts.
     """
 
@@ -62,6 +68,7 @@ def begin(
     frameworks: Sequence[str] = (),
     name: str = "",
     ci: bool = True,
+    name_of: NameOf | None = None,
 ) -> Beginning:
     """Return a first [tool.gpuenv] for a repository, or further profiles; nothing is written.
 
@@ -75,6 +82,7 @@ def begin(
             [project], with what the files of other tools ask for.
         name: the name of the new profile; "" names each by its GPUs.
         ci: whether a first table has a profile without a GPU, for CI.
+        name_of: as for `checked_requirement`.
 
     Raises:
         InputError: a file cannot be read, or a profile cannot be named or added.
@@ -86,7 +94,9 @@ def begin(
     if name and len(hosts) > 1:
         raise InputError(f"--name {name}: is for one host", hint="leave it out")
     if not has_table(document):
-        return _first_table(folder, document, hosts, data, frameworks, name=name, ci=ci)
+        return _first_table(
+            folder, document, hosts, data, frameworks, name=name, ci=ci, name_of=name_of
+        )
     if frameworks:
         message = f"--framework {frameworks[0]}: {path} has a [tool.gpuenv] with its own"
         raise InputError(message, hint="edit the table")
@@ -127,6 +137,7 @@ def _first_table(
     *,
     name: str,
     ci: bool,
+    name_of: NameOf | None,
 ) -> Beginning:
     """Return a first [tool.gpuenv]; the arguments are those of `begin`."""
     if not os.path.isdir(folder or "."):
@@ -134,13 +145,22 @@ def _first_table(
     path = os.path.join(folder, FILE)
     _require_known(frameworks, data)
     of_setuptools = has_setup(folder)
-    imported = _read_imports(folder, hosts[0].platform)
+    imported = _read_imports(folder, hosts[0].platform, name_of)
     of_conda = "backend" in imported.table
     if of_conda and (of_setuptools or os.path.lexists(path)):
-        imported, of_conda = _Imported(), False  # the project is of wheels
+        # The project is of wheels.
+        imported = _Imported(left_out=(*imported.files, *imported.left_out))
+        of_conda = False
     is_new = not (of_setuptools or of_conda or os.path.lexists(path))
-    frameworks = frameworks or _find_frameworks(folder, document, imported.dependencies, data)
     python = imported.python or _choose_python(folder, document, hosts[0])
+    host = hosts[0].replace(python=Python(version=parse_pair(python)))
+    if not frameworks:
+        found = _find_frameworks(
+            folder, document, imported.dependencies, data, TargetEnvironment(host)
+        )
+        wheels = [parsed.name for parsed, _ in _valid(imported.table.get("wheels", ()))]
+        given = {data.installers[name].name for name in wheels if name in data.installers}
+        frameworks = [text for text in found if parse_requirement(text).name not in given]
     asked = {parsed.name: text for parsed, text in _valid(imported.dependencies)}
     project, is_empty = "", False
     fields: dict[str, object] = {}
@@ -152,7 +172,12 @@ def _first_table(
         others = [text for name, text in asked.items() if name not in data.installers]
         fields = _fields_beside_project(document, frameworks, others, of_setuptools=of_setuptools)
     if not (is_new or imported.table or "requirements" in fields):
-        imported = _Imported()
+        left_out = [name for name in imported.left_out if is_project_file(name)]
+        if not _declared_names(document) >= {
+            name for name, text in asked.items() if "==" not in text
+        }:
+            left_out = [*imported.files, *left_out]
+        imported = _Imported(left_out=tuple(left_out))
     fields |= {**imported.table, "python": python}
     on_cpu = [_runs_without_gpu(text, data) for text in frameworks]
     # Every profile locks the dependencies of [project]: a profile for CI must be able to.
@@ -194,8 +219,10 @@ def _fields_beside_project(
         fields["requirements"] = requirements
     if of_setuptools and not has_dependencies(document):
         fields["project-dependencies"] = True
-    if "project" in document and "dev" in _table(document, "dependency-groups"):
-        fields["groups"] = ["dev"]  # which uv installs, too
+    of_uv = _table(document, "tool", "uv").get("default-groups", ["dev"])
+    groups = [name for name in _strings(of_uv) if name in _table(document, "dependency-groups")]
+    if "project" in document and groups:
+        fields["groups"] = groups
     return fields
 
 
@@ -411,12 +438,26 @@ def _valid(texts: Sequence[str]) -> Iterator[tuple[Requirement, str]]:
             continue
 
 
+def _declared_names(document: Mapping[str, object]) -> set[str]:
+    """Return the names of what [project] and its extras require."""
+    project = _table(document, "project")
+    texts = _strings(project.get("dependencies"))
+    for extra in _table(project, "optional-dependencies").values():
+        texts += _strings(extra)
+    return {requirement.name for requirement, _ in _valid(texts)}
+
+
 def _find_frameworks(
-    folder: str, document: Mapping[str, object], in_files: Sequence[str], data: CompatibilityData
+    folder: str,
+    document: Mapping[str, object],
+    in_files: Sequence[str],
+    data: CompatibilityData,
+    target: TargetEnvironment,
 ) -> list[str]:
     """Return the frameworks that a repository names, in alphabetical order.
 
-    Each has the first version range that is given. A framework among the dependencies of [project]
+    Each has the first version range that is given; of an extra or a group, which may be one of
+    several for different GPUs, without the build. A framework among the dependencies of [project]
     has none here: the project states the range, and only there.
 
     Args:
@@ -424,12 +465,13 @@ def _find_frameworks(
         document: its pyproject.toml. Of Poetry's table only the names count.
         in_files: the requirements of its other files.
         data: the compatibility data.
+        target: what the markers are for.
     """
     project = _table(document, "project")
-    texts = []
+    texts: list[str] = []
     groups = _table(document, "dependency-groups")
     for group in (*_table(project, "optional-dependencies").values(), *groups.values()):
-        texts += _strings(group)
+        texts += [re.sub(r"(?<=\d)\+[a-z0-9.]+", "", text) for text in _strings(group)]
     texts += [*_table(document, "tool", "poetry", "dependencies"), *in_files]
     named: dict[str, str] = {}
     for requirement, _ in _valid(texts):
@@ -437,8 +479,8 @@ def _find_frameworks(
         if framework is not None and named.get(framework.name, framework.name) == framework.name:
             named[framework.name] = framework.name + requirement.specifier
     for requirement, _ in _valid(_strings(project.get("dependencies"))):
-        framework = data.installers.get(requirement.name)
-        if framework is not None:
+        framework, marker = data.installers.get(requirement.name), requirement.marker
+        if framework is not None and (marker is None or target.marker(marker, ())):
             named[framework.name] = framework.name
     modules = {framework.import_name: framework.name for framework in data.all_frameworks()}
     for content in _read_files(folder, "*.py"):
@@ -480,7 +522,7 @@ class _Imported(Value):
 
     Attributes:
         files: the names of the files.
-        left_out: those of further requirements files.
+        left_out: those of further files.
         dependencies: PEP 508 texts, for [project].
         table: keys of [tool.gpuenv].
         python: the version that they name, "" for none.
@@ -493,8 +535,8 @@ class _Imported(Value):
     python: str = ""
 
 
-def _read_imports(folder: str, platform: str) -> _Imported:
-    """Read requirements.txt, a Pipfile or an environment.yml: the first of these that is there.
+def _read_imports(folder: str, platform: str, name_of: NameOf | None) -> _Imported:
+    """Read the first of the files that a project can begin from.
 
     Without a requirements.txt, all requirements*.txt count. Beside one they are left out: they are
     for other machines, or for tests.
@@ -502,23 +544,23 @@ def _read_imports(folder: str, platform: str) -> _Imported:
     Raises:
         InputError: a file cannot be read, or asks for what [tool.gpuenv] cannot say.
     """
-    place = Path(folder)
-    texts = sorted(path for path in place.glob("requirements*.txt") if path.is_file())
-    plain = [path for path in texts if path.name == "requirements.txt"]
-    if texts:
-        read = plain or texts
-        others = tuple(path.name for path in texts if path not in read)
-        return _of_requirements(read).replace(left_out=others)
-    if (place / "Pipfile").is_file():
-        return _of_pipfile(place / "Pipfile")
-    for name in ("environment.yml", "environment.yaml"):
-        if (place / name).is_file():
-            return _of_environment(place / name, platform)
-    return _Imported()
+    files = importable(folder)
+    if not files:
+        return _Imported()
+    read, of_conda = files[:1], is_project_file(files[0].name)
+    if files[0].suffix == ".txt" and files[0].name != PLAIN:
+        read = [path for path in files if path.suffix == ".txt"]
+    if files[0].name == "Pipfile":
+        imported = _of_pipfile(files[0])
+    elif of_conda:
+        imported = _of_environment(files[0], platform, name_of)
+    else:
+        imported = _of_requirements(read, name_of)
+    return imported.replace(left_out=tuple(path.name for path in files if path not in read))
 
 
-def _of_requirements(paths: list[Path]) -> _Imported:
-    read = read_files([str(path) for path in paths])
+def _of_requirements(paths: list[Path], name_of: NameOf | None) -> _Imported:
+    read = read_files([str(path) for path in paths], name_of=name_of)
     return _Imported(
         files=tuple(path.name for path in paths),
         dependencies=tuple(dict.fromkeys(read.requirements)),
@@ -549,9 +591,9 @@ def _of_pipfile(path: Path) -> _Imported:
     )
 
 
-def _of_environment(path: Path, platform: str) -> _Imported:
+def _of_environment(path: Path, platform: str, name_of: NameOf | None) -> _Imported:
     """Read an environment.yml: its profiles are of conda packages."""
-    read = read_project_file(str(path), platform)
+    read = read_project_file(str(path), platform, name_of)
     table: dict[str, Any] = {"backend": "conda", "requirements": []}
     python = ""
     for spec in read.specs:

@@ -231,8 +231,13 @@ def beginning_lines(begun: Beginning, hosts: Sequence[Host]) -> list[str]:
     profiles, frameworks = ", ".join(begun.profiles), ", ".join(begun.frameworks)
     lines = [f"{begun.path}: profile {name} is for such a host already" for name in begun.covered]
     lines += [f"imported {name}" for name in begun.imported]
-    if begun.left_out:
-        lines.append(f"left out: {', '.join(begun.left_out)} (gpuenv add -r FILE adds one)")
+    for is_conda, step in (
+        (False, "gpuenv add -r FILE adds one"),
+        (True, "gpuenv solve --backend conda -r FILE locks one"),
+    ):
+        names = [name for name in begun.left_out if name.endswith((".yml", ".yaml")) == is_conda]
+        if names:
+            lines.append(f"left out: {', '.join(names)} ({step})")
     if begun.python:
         facts = f"Python {begun.python}; profiles {profiles}"
         facts = f"{frameworks}; {facts}" if frameworks else facts

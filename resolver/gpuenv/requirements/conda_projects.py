@@ -12,7 +12,7 @@ from ..model import Value
 from ..serialize import load_yaml, parse_toml, read_input
 from . import conda_versions
 from .files import read_lines
-from .parse import RequirementSet, git_url, requirement_of_row
+from .parse import NameOf, RequirementSet, git_url, requirement_of_row
 from .versions import normalize_name
 
 PIXI_TOML = "pixi.toml"
@@ -49,18 +49,19 @@ def is_project_file(path: str) -> bool:
     return path.endswith((".yml", ".yaml")) or os.path.basename(path) == PIXI_TOML
 
 
-def read_project_file(path: str, platform: str) -> CondaProject:
+def read_project_file(path: str, platform: str, name_of: NameOf | None = None) -> CondaProject:
     """Read an environment.yml, or the default environment of a pixi.toml.
 
     Args:
         path: the file.
         platform: as in Host.platform; a pixi.toml can ask for more on some platforms.
+        name_of: as for `checked_requirement`.
 
     Raises:
         InputError: The file cannot be read, is none, or asks for what gpuenv cannot read.
     """
     is_pixi = os.path.basename(path) == PIXI_TOML
-    project = _read_pixi_toml(path, platform) if is_pixi else _read_environment(path)
+    project = _read_pixi_toml(path, platform) if is_pixi else _read_environment(path, name_of)
     for spec in project.specs:
         conda_versions.require_spec(spec, path)
     return project
@@ -69,7 +70,7 @@ def read_project_file(path: str, platform: str) -> CondaProject:
 # ---- environment.yml -----------------------------------------------------------------------------
 
 
-def _read_environment(path: str) -> CondaProject:
+def _read_environment(path: str, name_of: NameOf | None) -> CondaProject:
     try:
         document = load_yaml(read_input(path))
     except (OSError, ValueError, RecursionError) as error:
@@ -95,7 +96,7 @@ def _read_environment(path: str) -> CondaProject:
         channels=tuple(channel for channel in channels if channel != "nodefaults"),
         specs=tuple(specs),
         # conda gives the list to pip as a requirements file in the folder of this one.
-        wheels=read_lines(wheels, path, "pip"),
+        wheels=read_lines(wheels, path, "pip", name_of),
         with_configured="nodefaults" not in channels,
     )
 

@@ -94,13 +94,15 @@ def read_files(
     return reader.result()
 
 
-def read_lines(lines: Sequence[str], path: str, key: str) -> RequirementSet:
+def read_lines(
+    lines: Sequence[str], path: str, key: str, name_of: NameOf | None = None
+) -> RequirementSet:
     """Read lines of a requirements file from another file, such as those below `pip` in YAML.
 
     Raises:
         InputError: with FILE: KEY:LINE.
     """
-    reader = _Reader(None, None)
+    reader = _Reader(name_of, None)
     content = "\n".join(lines).encode()
     reader.read(path, f"{path}: {key}", "requirements", ancestors=(), content=content)
     return reader.result()

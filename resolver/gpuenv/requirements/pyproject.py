@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from packaging.dependency_groups import DependencyGroupResolver
@@ -27,6 +28,9 @@ from .versions import normalize_name
 _GROUPS = (
     "dependency-groups.{}", "tool.poetry.group.{}.dependencies", "tool.pdm.dev-dependencies.{}"
 )  # fmt: skip
+PLAIN = "requirements.txt"
+_NAMES_CONDA = re.compile("env|conda")
+_DEPENDENCIES = re.compile(rb"^dependencies:", re.MULTILINE)
 Built = Callable[[str, Sequence[str]], tuple[Sequence[str], str | None]]
 
 
@@ -120,6 +124,27 @@ def read_project(
 def has_setup(folder: str) -> bool:
     """Return whether a folder has a project of setuptools, which needs no [project]."""
     return any(os.path.isfile(os.path.join(folder, name)) for name in ("setup.py", "setup.cfg"))
+
+
+def importable(folder: str) -> list[Path]:
+    """Return the files of other tools that a project can begin from, the first one first.
+
+    That is requirements.txt, then other requirements files, a Pipfile, and environments of conda,
+    whatever their names are.
+    """
+    place = Path(folder)
+    texts = sorted(
+        place.glob("requirements*.txt"), key=lambda path: (path.name != PLAIN, path.name)
+    )
+    conda = [
+        path
+        for path in sorted(
+            place.glob("*.y*ml"), key=lambda path: (path.stem != "environment", path.name)
+        )
+        if path.is_file() and _NAMES_CONDA.search(path.stem)
+        if path.stem == "environment" or _DEPENDENCIES.search(read_input(str(path)))
+    ]
+    return [path for path in (*texts, place / "Pipfile", *conda) if path.is_file()]
 
 
 def _dynamic_keys(project: _ProjectTable, extras: Sequence[str]) -> list[str]:
