@@ -183,7 +183,7 @@ def library_tables(path: Path, toolkits: Toolkits) -> dict[str, Any]:
             capabilities = sorted(compiled)
         driver_cuda = parse_pair(row.driver_cuda) if row.driver_cuda else None
         verdict = [row.severity, row.text, row.source]
-        where = [capabilities, driver_cuda, row.platforms]
+        where = [capabilities, driver_cuda, row.platforms, row.pythons or ""]
         bad.append([row.distributions, row.versions, *verdict, *where])
     bad_pairs = [[p.name, astuple(p.a), astuple(p.b), *astuple(p)[3:]] for p in libraries.bad_pair]
     rules = {name: rows for name, rows in tables.items() if name not in ("bad", "bad_pair")}

@@ -81,6 +81,12 @@ class DefaultIndex:
         ]
         return sorted(wheels, key=lambda wheel: (version_key(wheel.version), wheel.filename))
 
+    def sources(self, name: str) -> list[Wheel]:
+        """Return the source distributions of final releases, oldest first."""
+        files = [file for file in self.pages.files(name) if file.filename.endswith(".tar.gz")]
+        final = [file for file in files if file.sha256 and not is_prerelease(file.version)]
+        return sorted(final, key=lambda file: version_key(file.version))
+
     def open(self, wheel: Wheel) -> BinaryIO:
         """Open a wheel as a file. PackageIndexError if its server does not send it."""
         return open_wheel(wheel, self.transport, say)

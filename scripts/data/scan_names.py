@@ -21,12 +21,15 @@ import ast
 import email.parser
 import re
 import sys
+import tarfile
 import warnings
+import zlib
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from packaging.version import Version
 
@@ -34,21 +37,31 @@ from data.companion_rows import TARGET, after, scan_lines, write_lines
 from data.compile import DATA
 from data.index import UNREADABLE, say
 from data.scan_companions import METADATA, Scanner
+from gpuenv.binaries.device_code import DamagedFileError
 from gpuenv.binaries.wheel import opened
 from gpuenv.errors import InputError
-from gpuenv.model import Wheel
+from gpuenv.model import Requirement, Wheel
 from gpuenv.requirements.versions import contains, parse_requirement
 
 # The packages whose names are looked up, by the module that has them.
 BESIDE = {
-    "accelerate": "accelerate", "chex": "chex", "datasets": "datasets", "diffusers": "diffusers",
-    "flax": "flax", "huggingface_hub": "huggingface-hub", "jax": "jax", "keras": "keras",
-    "lightning": "lightning", "numpy": "numpy", "optax": "optax", "peft": "peft",
+    "accelerate": "accelerate", "albumentations": "albumentations", "anndata": "anndata",
+    "chex": "chex", "datasets": "datasets", "diffusers": "diffusers",
+    "efficientnet": "efficientnet", "flax": "flax", "fsspec": "fsspec", "gym": "gym",
+    "gymnasium": "gymnasium", "haiku": "dm-haiku", "huggingface_hub": "huggingface-hub",
+    "hydra": "hydra-core", "jax": "jax", "keras": "keras", "librosa": "librosa",
+    "lightning": "lightning", "matplotlib": "matplotlib", "moviepy": "moviepy",
+    "networkx": "networkx", "numba": "numba", "numpy": "numpy", "omegaconf": "omegaconf",
+    "onnx": "onnx", "optax": "optax", "pandas": "pandas", "peft": "peft",
+    "pettingzoo": "pettingzoo", "PIL": "pillow", "pyarrow": "pyarrow", "pydantic": "pydantic",
     "pytorch_lightning": "pytorch-lightning", "scipy": "scipy",
-    "sentence_transformers": "sentence-transformers", "sklearn": "scikit-learn",
-    "tensorflow": "tensorflow", "tensorflow_probability": "tensorflow-probability",
-    "tf_keras": "tf-keras", "timm": "timm", "tokenizers": "tokenizers", "torch": "torch",
-    "torchmetrics": "torchmetrics", "torchvision": "torchvision", "transformers": "transformers",
+    "sentence_transformers": "sentence-transformers", "skimage": "scikit-image",
+    "sklearn": "scikit-learn", "starlette": "starlette", "statsmodels": "statsmodels",
+    "tensorflow": "tensorflow", "tensorflow_addons": "tensorflow-addons",
+    "tensorflow_probability": "tensorflow-probability", "tf_keras": "tf-keras", "timm": "timm",
+    "tokenizers": "tokenizers", "torch": "torch", "torch_geometric": "torch-geometric",
+    "torchaudio": "torchaudio", "torchmetrics": "torchmetrics", "torchvision": "torchvision",
+    "transformers": "transformers", "trl": "trl", "xarray": "xarray",
 }  # fmt: skip
 OLDEST = {
     "jax": Version("0.4.16"), "numpy": Version("1.22"), "tensorflow": Version("2.11"),
@@ -57,8 +70,12 @@ OLDEST = {
 PYTHON_FILE = re.compile(
     r"(?P<module>[\w/]+?)(/__init__)?(\.pyi?|\.(cpython|abi3)[\w.-]*\.so|\.so)"
 )
-# A module that fills itself when it is asked for a name, or that takes all names of another.
-IS_OPEN = re.compile(r"import \*|def __getattr__|LazyModule|lazy_loader|globals\(\)|sys\.modules\[")
+# A module that fills itself when it is asked for a name.
+IS_OPEN = re.compile(r"def __getattr__|LazyModule|lazy_loader|globals\(\)|sys\.modules\[")
+STAR = re.compile(
+    r"^[ \t]*from[ \t]+(\.*)[ \t]*([\w.]*)[ \t]+import[ \t]*\(?[ \t]*\*", re.MULTILINE
+)
+COMPILED = "globals() of a compiled module"
 ALIASES = re.compile(
     r"^ *__path__|sys\.meta_path"
     r"|sys\.modules(\[(?!__name__)[^]\n]*\] *=[^=]|\.update|\.setdefault)",
@@ -84,49 +101,84 @@ Name = tuple[str, str, str]  # the module, "" or the name in it, and the module 
 Wanted = tuple[list[str], list[Name]]  # what METADATA admits of a package, and the names of it
 
 
+def text_of(packed: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    """Read a regular file of an archive."""
+    content = packed.extractfile(member)
+    return content.read() if content is not None else b""
+
+
+@contextmanager
+def members(file: BinaryIO, filename: str) -> Iterator[Iterable[tuple[str, Callable[[], bytes]]]]:
+    """Give the paths in a wheel or a source distribution, and what reads each, to a block."""
+    if filename.endswith(".whl"):
+        with opened(file) as archive:
+            yield [(path, partial(archive.read, path)) for path in archive.namelist()]
+        return
+    try:
+        with tarfile.open(fileobj=file) as packed:
+            yield [
+                (
+                    member.name.partition("/")[2].removeprefix("src/"),
+                    partial(text_of, packed, member),
+                )
+                for member in packed.getmembers()
+                if member.isfile()
+            ]
+    except (tarfile.TarError, zlib.error) as error:
+        raise DamagedFileError(f"it is no complete archive: {error}") from error
+
+
 class Release:
-    """The Python files of a wheel.
+    """The Python files of a wheel or a source distribution.
 
     Attributes:
         requires: its Requires-Dist.
-        texts: {module: its text}; of compiled modules "import *"; the bytes of TORCH_LIBRARY.
+        texts: {module: its text}; of compiled modules COMPILED; the bytes of TORCH_LIBRARY.
         packages: the modules that have others in them.
+        tops: its outer modules, as far as it says.
         is_compiled: whether it has compiled modules, whose names cannot be read.
     """
 
     def __init__(self, scanner: Scanner, wheel: Wheel) -> None:
-        """Read a wheel. One of UNREADABLE or InputError is raised for one that cannot be read."""
+        """Read a file. One of UNREADABLE or InputError is raised for one that cannot be read."""
         self.wheel = wheel
         self.texts: dict[str, str] = {}
         self.packages: set[str] = set()
         self.is_compiled = False
-        with scanner.index.open(wheel) as file, opened(file) as archive:
-            for path in archive.namelist():
-                if METADATA.fullmatch(path):
-                    message = email.parser.BytesHeaderParser().parsebytes(archive.read(path))
-                    texts = message.get_all("Requires-Dist") or []
-                    self.requires = [parse_requirement(str(text)) for text in texts]
-                elif found := PYTHON_FILE.fullmatch(path):
-                    module = found["module"].replace("/", ".")
-                    is_text = path.endswith((".py", ".pyi"))
-                    self.is_compiled |= not is_text
-                    text = "import *"
-                    if is_text or module == TORCH_LIBRARY:
-                        text = archive.read(path).decode(errors="replace")
-                    self.texts[module] = self.texts.get(module, "") + text
-                    while "." in module:
-                        module = module.rpartition(".")[0]
-                        self.packages.add(module)
-                        self.texts.setdefault(module, "")
+        self.requires: list[Requirement] = []
+        self.tops: list[str] = []
+        self._bound: dict[str, set[str]] = {}
+        with scanner.index.open(wheel) as file, members(file, wheel.filename) as found:
+            for path, read in found:
+                self._add(path, read)
 
-    @cached_property
-    def words(self) -> dict[str, set[str]]:
-        """Return the words of each module."""
-        return {module: {*re.findall(r"\w+", text)} for module, text in self.texts.items()}
+    def _add(self, path: str, read: Callable[[], bytes]) -> None:
+        if METADATA.fullmatch(path) or path == "PKG-INFO":
+            message = email.parser.BytesHeaderParser().parsebytes(read())
+            texts = message.get_all("Requires-Dist") or []
+            self.requires += [parse_requirement(str(text)) for text in texts]
+        elif path.endswith(".egg-info/requires.txt"):  # those of extras follow, by their names
+            lines = read().decode(errors="replace").partition("\n[")[0].split("\n")
+            self.requires += [parse_requirement(line) for line in lines if line.strip()]
+        elif path.endswith("-info/top_level.txt"):
+            self.tops = read().decode(errors="replace").split()
+        elif found := PYTHON_FILE.fullmatch(path):
+            module = found["module"].replace("/", ".")
+            is_text = path.endswith((".py", ".pyi"))
+            self.is_compiled |= not is_text
+            is_read = is_text or module == TORCH_LIBRARY
+            text = read().decode(errors="replace") if is_read else COMPILED
+            self.texts[module] = self.texts.get(module, "") + text
+            while "." in module:
+                module = module.rpartition(".")[0]
+                self.packages.add(module)
+                self.texts.setdefault(module, "")
 
-    def has_word(self, word: str) -> bool:
-        """Return whether a word is anywhere in the wheel."""
-        return any(word in words for words in self.words.values())
+    def has_word(self, word: str, modules: Iterable[str] | None = None) -> bool:
+        """Return whether a word is anywhere in some modules, or in all of them."""
+        texts = self.texts.values() if modules is None else (self.texts[one] for one in modules)
+        pattern = re.compile(rf"\b{word}\b")
+        return any(word in text and pattern.search(text) for text in texts)
 
     @cached_property
     def has_aliases(self) -> bool:
@@ -156,18 +208,66 @@ class Release:
             return False
         if (module, name) in self.removed:
             return True
-        modules = TORCH if module == "torch" else (module,)
-        if any(name in self.words.get(one, ()) for one in modules):
+        modules = TORCH if module == "torch" else self.starred(module)
+        if self.has_word(name, (one for one in modules if one in self.texts)):
             return False
         may_have_more = self.has_aliases and module in self.packages
-        is_open = may_have_more or IS_OPEN.search(self.texts[module])
+        is_open = may_have_more or any(IS_OPEN.search(self.texts[one]) for one in modules)
         return module in TORCH or not (is_open and (self.is_compiled or self.has_word(name)))
+
+    def starred(self, module: str) -> list[str]:
+        """Return a module and those of which it takes all names."""
+        found = [module]
+        for one in found:
+            for dots, name in STAR.findall(self.texts[one]):
+                parts = one.split(".")
+                kept = parts[: len(parts) + (one in self.packages) - len(dots)] if dots else []
+                star = ".".join([*kept, *filter(None, [name])])
+                if star in self.texts and star not in found:
+                    found.append(star)
+        return found
+
+    def has(self, module: str, name: str) -> bool | None:
+        """Return whether a module has a name, or exists for "" as name; None if it may have it."""
+        if self.lacks(module, name):
+            return False
+        if module not in self.texts:
+            return None
+        is_module = not name or f"{module}.{name}" in self.texts
+        return True if is_module or name in self.bound(module) else None
+
+    def bound(self, module: str) -> set[str]:
+        """Return the names that a module certainly gets when it is imported."""
+        if module in self._bound:
+            return self._bound[module]
+        found = self._bound[module] = set()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                waiting: list[ast.stmt] = list(ast.parse(self.texts[module]).body)
+        except (SyntaxError, ValueError):
+            return found
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, ast.If):
+                is_run = "TYPE_CHECKING" not in ast.unparse(node.test)
+                waiting += node.orelse + (node.body if is_run else [])
+            elif isinstance(node, (ast.Import, ast.ImportFrom)):
+                found |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+                found.add(node.name)
+            elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                names = [one for target in targets for one in ast.walk(target)]
+                found |= {one.id for one in names if isinstance(one, ast.Name)}
+        return found
 
     def needs(self) -> Iterator[Name]:
         """Yield the names of other packages that are needed to import this one."""
         own = self.wheel.name.replace("-", "_")
         tops = [module for module in self.texts if "." not in module]
-        waiting = [top for top in tops if top.lower() == own] or tops
+        waiting = [top for top in tops if top.lower() == own]
+        waiting = waiting or [top for top in tops if top in self.tops] or tops
         seen: set[str] = set()
         while waiting:
             module = waiting.pop()
@@ -270,11 +370,26 @@ def range_of(lines: Sequence[str], fitting: Sequence[str]) -> str:
     return ",".join(parts)
 
 
+class SourceScanner(Scanner):
+    """Reads source distributions, too."""
+
+    def releases(self, name: str) -> dict[Version, Wheel]:
+        """Return the file of each release that is read, oldest first.
+
+        Source distributions count if the newest release has nothing else.
+        """
+        wheels = super().releases(name)
+        sources = {Version(file.version): file for file in self.index.sources(name)}
+        if max(sources, default=Version("0")) > max(wheels, default=Version("0")):
+            wheels = sources | wheels
+        return dict(sorted(wheels.items()))
+
+
 class NameScanner:
     """Compares the names that wheels need with those of the releases beside them."""
 
     def __init__(self, folder: Path) -> None:
-        self.scanner = Scanner(folder)
+        self.scanner = SourceScanner(folder)
         self.failed = False
 
     def open(self, wheel: Wheel) -> Release | None:
@@ -333,10 +448,12 @@ class NameScanner:
             release = self.open(wheel) if is_read else None
             if release is not None:
                 versions[line] = wheel.version
-                lacking[line] = {name for name in asked if release.lacks(*name)} | removed
-                if beside in BY_PATCH:  # what is gone stays away, although a text has the word
-                    removed |= lacking[line] & present
-                    present |= asked - lacking[line]
+                states = {name: release.has(*name) for name in asked}
+                # What is gone stays away, although a text has the word.
+                removed -= {name for name, state in states.items() if state}
+                lacking[line] = {name for name in asked if states[name] is False} | removed
+                removed |= lacking[line] & present
+                present |= asked - lacking[line]
         return versions, lacking
 
     def compared(

@@ -135,6 +135,7 @@ class Bad(Value):
     capabilities: tuple[Pair, ...] = ()
     driver_cuda: Pair | None = None
     platforms: tuple[Platform, ...] = ()
+    pythons: Versions | None = None
     with_gpu: bool = False
     instead: Text | None = None
 

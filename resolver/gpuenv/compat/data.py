@@ -63,9 +63,9 @@ BadPair = tuple[str, str, Verdict]
 _Names = tuple[str, ...]
 _Side = tuple[_Names, str]  # distributions, versions
 # Distributions, versions, severity, text, source, the capabilities that count (none: all), the CUDA
-# of the oldest driver that does not count, and the platforms that count (none: all).
+# of the oldest driver that does not count, and the platforms and Pythons that count (none: all).
 _Devices = frozenset[ComputeCapability]
-_Bad = tuple[_Names, str, str, str, str, _Devices, CudaVersion | None, _Names]
+_Bad = tuple[_Names, str, str, str, str, _Devices, CudaVersion | None, _Names, str]
 _Branches = tuple[tuple[int, tuple[ComputeCapability, ...], str], ...]
 
 
@@ -461,18 +461,21 @@ class CompatibilityData:
         version: str,
         capabilities: Iterable[ComputeCapability] = (),
         driver_cuda: CudaVersion | None = None,
+        *,
         platform: str = "",
+        python: str = "",
     ) -> Verdict | None:
         """Return the worst verdict on a release, of the rows that count on these devices.
 
         `driver_cuda` is as in Host; a row about older drivers does not count if it is unknown.
-        A row about platforms does not count without `platform`.
+        A row about platforms or Pythons does not count without `platform` or `python`.
         """
         devices, worst = frozenset(capabilities), None
         for row in self._tables.bad:
-            names, versions, severity, text, source, only_on, needed_cuda, platforms = row
+            names, versions, severity, text, source, only_on, needed_cuda, platforms, pythons = row
             counts = distribution in names and (not only_on or only_on & devices)
             counts = counts and (not platforms or platform in platforms)
+            counts = counts and (not pythons or (bool(python) and within(python, pythons)))
             if needed_cuda is not None:
                 counts = counts and driver_cuda is not None and driver_cuda < needed_cuda
             worse = worst is None or SEVERITIES.index(severity) > SEVERITIES.index(worst[0])

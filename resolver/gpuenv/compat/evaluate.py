@@ -204,7 +204,7 @@ def known_bad_reasons(
     Args:
         distribution: the wheel distribution under which the data has the release.
         version: its version.
-        host: its GPUs, driver and platform count.
+        host: its GPUs, driver, platform and Python count.
         data: the compatibility data.
         subject: how the reason names the release; by default "distribution version".
 
@@ -213,7 +213,15 @@ def known_bad_reasons(
     """
     # A generator: for most distributions the data has no verdict and does not look at the GPUs.
     capabilities = (gpu.compute_capability for gpu in host.gpus if gpu.compute_capability)
-    verdict = data.bad(distribution, version, capabilities, host.driver_cuda, host.platform)
+    python = show_pair(host.python.version)
+    verdict = data.bad(
+        distribution,
+        version,
+        capabilities,
+        host.driver_cuda,
+        platform=host.platform,
+        python=python,
+    )
     return rules.bad_release_reasons(subject or f"{distribution} {version}", verdict)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from ..compat.evaluate import disagreement_reason
 from ..errors import Reason, deciding_first
 from ..index.protocol import DIRECT_URL
-from ..model import Build, Rejection
-from ..requirements.target import interpreter_tag, version_key
+from ..model import Build, Rejection, show_pair
+from ..requirements.target import PYTHONS, interpreter_tag, version_key
 from ..requirements.versions import contains, is_prerelease, public
 from .candidates import is_placeholder
 from .explain import REQUEST, range_conflict
@@ -272,7 +272,34 @@ class Solution:
                 reasons.append(Reason(code=code, subject=candidate.label, need=version, have=have))
             not_built = [reason for reason in reasons if reason.code == "newer-not-built"]
             if not_built or not is_excluded:
-                yield from (not_built or reasons)[:1]
+                yield from (not_built or reasons or self._for_older_pythons(candidate, ranges))[:1]
+
+    def _for_older_pythons(self, chosen: Candidate, ranges: Sequence[str]) -> list[Reason]:
+        """Return that a newer release excludes the Python as too new.
+
+        The chosen one is from before any did so, and may not run either.
+        """
+        store, newest = self.store, version_key(chosen.version)
+        python = store.host.python.version
+
+        def is_too_new(limit: str | None) -> bool:
+            accepting = [pair for pair in PYTHONS if contains(str(limit), show_pair(pair))]
+            return bool(accepting) and max(accepting) < python
+
+        newer = [
+            file
+            for file in store.index.files(chosen.name)
+            if version_key(file.version) > newest
+            and not store.environment.accepts_python(file.requires_python)
+            and is_too_new(file.requires_python)
+            and not is_prerelease(file.version)
+            and all(contains(text, file.version) for text in ranges)
+        ]
+        if not newer:
+            return []
+        file = max(newer, key=lambda file: version_key(file.version))
+        code, have = "newer-for-older-python", f"needs Python {file.requires_python}"
+        return [Reason(code=code, subject=chosen.label, need=file.version, have=have)]
 
     def _step_back(self, release: Candidate) -> tuple[str, str]:
         """Return the code and the text of why a newer release was not taken; ("", "") for others.

@@ -45,7 +45,7 @@ _DEVICE_CODES = _DRIVER_CODES | {
 }  # fmt: skip
 _PYTHON_CODES = frozenset({
     "no-wheel-for-target", "no-wheel", "no-offline-file", "requires-python", "only-sdist",
-    "build-failed", "conflict", "cuda-variant",
+    "build-failed", "conflict", "cuda-variant", "known-broken",
 })  # fmt: skip
 
 _PLATFORM_CODES = frozenset({"platform", "no-wheel-for-target", "no-wheel"})
