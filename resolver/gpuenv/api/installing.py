@@ -9,6 +9,7 @@ from typing import TypedDict, Unpack
 from .. import activity, interpreters
 from ..atomic_write import require_place
 from ..compat import evaluate
+from ..compat.names import unknown_framework
 from ..errors import HostMismatchError, InputError, Reason
 from ..install import conda as conda_installer
 from ..install import (
@@ -29,7 +30,6 @@ from ..model import Check, Checks, EnvironmentChanges, Host, IndexOptions, Lock,
 from ..prefix import find_interpreter, interpreter_of, is_conda, is_venv, prefix_of
 from ..project.profiles import with_earlier
 from ..requirements.versions import parse_requirement
-from ..resolve.requested import unknown_framework
 from ..verify import environment
 from ..verify.survey import is_bare
 from . import conda

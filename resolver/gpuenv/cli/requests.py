@@ -11,6 +11,7 @@ from typing import Any
 
 from .. import activity, api
 from ..atomic_write import require_place
+from ..compat.names import close_name, meant_framework
 from ..errors import InputError
 from ..index.urls import path_to_file_url
 from ..model import (
@@ -38,7 +39,7 @@ from ..requirements.parse import (
 )
 from ..requirements.pyproject import importable, read_project
 from ..requirements.target import TargetEnvironment, normalize_name
-from ..resolve.requested import close_name, frameworks_of_flags, meant_framework
+from ..resolve.requested import frameworks_of_flags
 from .flags import ALWAYS_OF_WHEELS, HOST_FLAGS, OF_WHEELS
 
 DEFAULT_PATHS = {

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..atomic_write import write_whole
 from ..compat.data import CompatibilityData, gpu_key
+from ..compat.names import unknown_framework
 from ..errors import InputError
 from ..index.default_index import builtin_index
 from ..model import Host, Python, Requirement, Value, parse_pair, parse_release, show_pair
@@ -200,8 +201,7 @@ def _require_known(frameworks: Iterable[str], data: CompatibilityData) -> None:
     """Raise InputError for a framework that the data do not have."""
     for text in frameworks:
         if data.framework(parse_requirement(text).name) is None:
-            known = ", ".join(data.frameworks())
-            raise InputError(f"--framework {text}: unknown framework; known are {known}")
+            raise unknown_framework(text, parse_requirement(text).name, data)
 
 
 def _fields_beside_project(

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from ..compat.data import CompatibilityData
+from ..compat.names import unknown_framework
 from ..errors import InputError
 from ..requirements import pyproject
 from ..requirements.parse import RequirementSet, build_names
@@ -323,7 +324,7 @@ def _check_requests(table: _Table, data: CompatibilityData, *, conda: bool) -> N
             if key != "frameworks":
                 continue
             if data.framework(requirement.name) is None:
-                hint = _suggestion(requirement.name, data.frameworks())
+                hint = unknown_framework(text, requirement.name, data).hint
                 table.fail(key, f": unknown framework {text!r}", hint)
             if requirement.marker or requirement.url:
                 problem = "must hold names with version ranges, such as torch>=2.9"

@@ -86,7 +86,10 @@ def read_project(
         project = from_plain(of_poetry, _ProjectTable, "")
     is_old = project is None and has_backend and built is not None
     if project is None and not document.dependency_groups and not is_old:
-        raise InputError(f"{path}: has neither [project] nor [dependency-groups]: nothing to solve")
+        is_ours = "gpuenv" in content.get("tool", {})
+        hint = "gpuenv lock solves for the profiles of [tool.gpuenv]" if is_ours else ""
+        problem = "has neither [project] nor [dependency-groups]: nothing to solve"
+        raise InputError(f"{path}: {problem}", hint=hint)
     project = project or _ProjectTable()
     dynamic = _dynamic_keys(project, extras)
     if dynamic and built is None:
