@@ -8,7 +8,7 @@ import raw_facts as raw
 
 def contradictions(plan, device, driver, python):
     """What is wrong with a plan for one GPU, a line each; [] if nothing is."""
-    pins = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
+    pins = plan.versions
     cuda = raw.driver_cuda(driver)
     doubts = {reason.code for reason in plan.warnings}
     return [

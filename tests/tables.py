@@ -20,9 +20,14 @@ on_x86_64 = pytest.mark.skipif(
 
 
 def data_file(name):
-    """Return the content of tests/data/NAME, which is TOML or JSON."""
-    loads = json.loads if name.endswith(".json") else tomllib.loads
-    return loads((DATA / name).read_text(encoding="utf-8"))
+    """Return the content of tests/data/NAME."""
+    return read_data(DATA / name)
+
+
+def read_data(path):
+    """Return the content of a file, which is JSON by its name, or TOML."""
+    loads = json.loads if path.suffix == ".json" else tomllib.loads
+    return loads(path.read_text(encoding="utf-8"))
 
 
 def cases(rows):

@@ -8,7 +8,7 @@ import tomllib
 import small_wheels
 from index_server import File, IndexServer, make_wheel
 from processes import run_program
-from tables import HERE, data_file, each
+from tables import HERE, data_file, each, read_data
 from test_cli import contents, run
 
 TABLES = data_file("tables/asking.json")
@@ -30,7 +30,7 @@ def fill(server):
 
 
 def lock_of(folder):
-    return tomllib.loads((folder / "pylock.toml").read_text())
+    return read_data(folder / "pylock.toml")
 
 
 def pins(folder):
@@ -204,7 +204,7 @@ def test_a_wheel_by_its_url(folder, installer, server, command):
         command(f"{sync} --extra-index-url {other.url}")
         (folder / "r.txt").write_text(f"{url}\n")
         command("solve -r r.txt -o pylock.b.toml")
-        archive = tomllib.loads((folder / "pylock.b.toml").read_text())["packages"][0]["archive"]
+        archive = read_data(folder / "pylock.b.toml")["packages"][0]["archive"]
         assert archive["hashes"]["sha256"] == digest(file)
 
 

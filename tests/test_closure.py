@@ -120,16 +120,6 @@ def test_names_are_whole_texts(site):
     assert elf.read(str(site.add("libt.so.1", "nvidia-t", names=texts)), names=True).names == ()
 
 
-def test_rpath_and_runpath_are_told_apart(site):
-    path = site.add(
-        "libold.so.1", "nvidia-t", flags=["-Wl,-rpath,/a:/b", "-Wl,--disable-new-dtags"]
-    )
-    assert (elf.read(str(path), names=False).rpath, elf.read(str(path), names=False).runpath) == (
-        ("/a", "/b"),
-        (),
-    )
-
-
 @settings(max_examples=examples(30), deadline=None)
 @given(data=st.data())
 def test_damage_gives_an_answer_or_one_error(data, tmp_path_factory):

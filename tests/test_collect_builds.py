@@ -1,12 +1,11 @@
 """scripts/data/collect_builds.py: files of the PyTorch index in lock files, with their hashes."""
 
 import base64
-import json
 import shutil
 
 from processes import run_program
 from script_modules import tool
-from tables import ROOT
+from tables import ROOT, read_data
 
 HASH = "ab" * 32
 FILE = "torch-9.9.0+cu129-cp312-cp312-manylinux_2_28_x86_64.whl"
@@ -46,13 +45,13 @@ def test_projects_that_name_a_file_make_one_row_and_a_second_hash_is_refused(tmp
             path = f"snapshot/{index}/{package}.json"
             shutil.copy(ROOT / "matrix_data" / path, data / path)
     table = data / "pytorch_index.json"
-    before = len(json.loads(table.read_text())["wheels"])
+    before = len(read_data(table)["wheels"])
     for name, text in {**NAMED, **UNNAMED}.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "uv.lock").write_text(text)
     done = collect(data, *(tmp_path / name for name in (*NAMED, *UNNAMED)))
     assert f"1 new of {before + 1} files" in done.stdout
-    (row,) = (row for row in json.loads(table.read_text())["wheels"] if FILE in row["file"])
+    (row,) = (row for row in read_data(table)["wheels"] if FILE in row["file"])
     assert (row["file"], row["sha256"]) == (f"cu129/{FILE}", HASH)
     assert row["sources"] == sorted(f"{name}:uv.lock" for name in NAMED)
     for package in ("torch", "torchvision", "torchaudio"):  # no release of the index is new
@@ -65,7 +64,7 @@ def test_projects_that_name_a_file_make_one_row_and_a_second_hash_is_refused(tmp
 
 
 def test_the_rows_of_the_data_are_well_formed():
-    content = json.loads((ROOT / "matrix_data" / "pytorch_index.json").read_text())
+    content = read_data(ROOT / "matrix_data" / "pytorch_index.json")
     files = [row["file"] for row in content["wheels"]]
     assert len(files) == len(set(files)) > 700
     assert all(len(row["sha256"]) == 64 and row["sources"] for row in content["wheels"])

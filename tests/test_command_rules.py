@@ -31,7 +31,7 @@ def test_commands(case, tmp_path, monkeypatch, call):
     assert lock_path.exists() == (case["status"] == 0)
     if case["status"] == 0:
         lock = pylock.read(str(lock_path))
-        pins = {pin.wheel.name: pin.wheel.version for pin in lock.pins}
+        pins = lock.versions
         assert lock.needs.platform == case["platform"]
         assert pins == pins | case.get("pins", {})
     if case["status"] == 2:

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import tomllib
 from pathlib import Path
 
 from gpuenv.api.data import compatibility_data
@@ -14,7 +13,7 @@ from gpuenv.requirements.versions import parse_requirement
 from index_server import IndexServer
 from processes import run_program
 from script_modules import load_script, tool
-from tables import cases, data_file, each, on_x86_64
+from tables import cases, data_file, each, on_x86_64, read_data
 
 DATA = data_file("companion_data.toml")
 
@@ -153,5 +152,5 @@ def test_a_native_wheel_that_is_older_than_numpy_2_gets_numpy_1(
         server.add("numpy", release)
     host = "--gpu none --python 3.12 --platform linux-x86_64 --glibc 2.28"
     call(f"solve {name} {host} --index-url", server.url, "-o", "pylock.toml")
-    lock = tomllib.loads(Path("pylock.toml").read_text(encoding="utf-8"))
+    lock = read_data(Path("pylock.toml"))
     assert {row["name"]: row["version"] for row in lock["packages"]}["numpy"] == version

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import tomllib
 from urllib.parse import unquote, urljoin, urlsplit
 
 import pytest
@@ -12,7 +11,7 @@ from gpuenv.__main__ import main
 from gpuenv.api.data import compatibility_data
 from gpuenv.compat import data as matrix
 from index_server import make_sdist, make_wheel
-from tables import ROOT, cases, data_file
+from tables import ROOT, cases, data_file, read_data
 from test_cli import command_environment, import_what_commands_use
 
 TABLES = data_file("companion_indexes.toml")
@@ -70,7 +69,7 @@ def solve(server, tmp_path):
     for path in (ROOT / "matrix_data").iterdir():
         if path.name != "tables.json":
             (data / path.name).symlink_to(path)
-    tables = json.loads((ROOT / "matrix_data" / "tables.json").read_text())
+    tables = read_data(ROOT / "matrix_data" / "tables.json")
     for row in tables["indexes"]:
         row["url"] = row["url"].replace("https:/", server.base)
         row["files"] = [text.replace("https:/", server.base) for text in row.get("files", ())]
@@ -89,7 +88,7 @@ def solve(server, tmp_path):
         environment = command_environment(tmp_path / "work", {"PIP_INDEX_URL": server.url})
         done = forked.run(entry_point, words, tmp_path, environment)
         lock = tmp_path / "pylock.toml"
-        packages = tomllib.loads(lock.read_text())["packages"] if lock.exists() else []
+        packages = read_data(lock)["packages"] if lock.exists() else []
         lock.unlink(missing_ok=True)
         return {**done.document, "status": done.returncode, "packages": packages}
 

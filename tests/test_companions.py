@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from gpuenv.api.data import compatibility_data
 from gpuenv.verify import companions
 from native_build import build
 from small_wheels import write_files, write_record
-from tables import cases, data_file, on_linux
+from tables import cases, data_file, on_linux, read_data
 from test_verification import CLEAN, place, show, site_of, verified
 
 HERE = Path(__file__).parent
@@ -129,7 +128,7 @@ def test_checks_of_other_packages(site, monkeypatch):
 
 def test_the_documented_example(site):
     page = (HERE.parent / "docs" / "api.md").read_text()
-    project = tomllib.loads((HERE / "example_checks" / "pyproject.toml").read_text())["project"]
+    project = read_data(HERE / "example_checks" / "pyproject.toml")["project"]
     shutil.copy(HERE / "example_checks" / "example_checks.py", site)
     (group,) = project["entry-points"]
     entries = project["entry-points"][group]

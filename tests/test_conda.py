@@ -33,7 +33,7 @@ from gpuenv.requirements import conda_versions
 from gpuenv.resolve.conda import planning, solvers, virtual_packages
 from hosts import host, host_of
 from processes import program, run_program
-from tables import cases, data_file, each
+from tables import cases, data_file, each, read_data
 from test_installed import surveyed
 
 TABLES = data_file("conda.toml")
@@ -43,7 +43,7 @@ BAD = [case for case in CASES if "codes" in case]
 ROWS = data_file("tables/conda.json")
 DATA = api.compatibility_data()
 CARRIERS = DATA.conda
-CODE = json.loads((Path(DATA.folder) / "conda" / "carriers.json").read_text())["code"]
+CODE = read_data(Path(DATA.folder) / "conda" / "carriers.json")["code"]
 H100 = host("H100", "570.86.10", glibc="2.35")
 
 
@@ -104,10 +104,6 @@ def solved(case, solver):
     return plan
 
 
-def pinned_in(plan):
-    return {pin.wheel.name: pin.wheel.version for pin in plan.pins}
-
-
 @pytest.fixture(scope="module")
 def lock(solver, channel):
     case = {"gpu": ["H100"], "driver": "570.86.10", "framework": ["torch"]}
@@ -120,7 +116,7 @@ def lock(solver, channel):
 @cases(GOOD)
 def test_each_host_gets_its_variant(case, solver):
     plan = solved(case, solver)
-    pinned = pinned_in(plan)
+    pinned = plan.versions
     assert case.get("packages", {}).items() <= pinned.items()
     if "python" in case:
         assert (
@@ -129,7 +125,7 @@ def test_each_host_gets_its_variant(case, solver):
         )
     if "floor" in case:
         assert plan.needs.driver == case["floor"]
-    mine = {gpu.compute_capability for gpu in plan.host.gpus}
+    mine = set(plan.host.capabilities)
     assert mine <= set(plan.needs.compute_capabilities)
     # The rules over the finished plan, by the wheels' facts: not what the solve itself asked.
     for choice in plan.choices:
@@ -161,7 +157,7 @@ def test_a_spec_can_name_its_channel(solver, tmp_path):
     with solvers.RattlerSolver([*solver.channels, own], ["linux-64", "noarch"]) as both:
         for spec, is_own in specs.items():
             plan = planned({"gpu": ["none"], "requirements": [spec]}, both)
-            assert (pinned_in(plan)["numpy"] == "9") == is_own, spec
+            assert (plan.versions["numpy"] == "9") == is_own, spec
         case = {"gpu": ["none"], "requirements": ["own::pytorch"], "codes": ["no-release"]}
         reason = refusal(case, both).reasons[0]
     assert reason.have == "no package of that name"
@@ -386,7 +382,7 @@ def test_each_host_gets_the_build_with_its_code(case, every_framework):
     plan = solved(case, every_framework)
     assert not {"code-unknown", "device-unknown"} & {one.code for one in plan.warnings}
     (choice,) = plan.choices
-    pinned, framework = pinned_in(plan), choice.framework
+    pinned, framework = plan.versions, choice.framework
     carriers = {pinned[CARRIERS.packages[framework]], pinned[CARRIERS.carriers[framework]]}
     assert carriers == {choice.version}
 

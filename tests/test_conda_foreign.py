@@ -279,8 +279,8 @@ def test_profiles_of_wheels_and_of_conda_stand_side_by_side(
     project.write_text(text.replace("FILES", files))
     done = call("lock")
     lock = api.read_lock(str(own))
-    assert {"requests", "numpy", "python"} <= {pin.wheel.name for pin in lock.pins}
-    assert [pin.wheel.name for pin in lock.wheels.pins] == ["leaf-kit"]
+    assert {"requests", "numpy", "python"} <= lock.versions.keys()
+    assert [*lock.wheels.versions] == ["leaf-kit"]
     before = own.read_bytes()
     call("lock --check")
     call("lock")

@@ -50,7 +50,7 @@ def one(case):
             f"{row.framework} {row.version} {row.variant} {row.cudnn or '-'}"
             for row in plan.choices
         ],
-        "pins": {pin.wheel.name: pin.wheel.version for pin in plan.pins},
+        "pins": plan.versions,
         "floor": plan.needs.driver,
         "skipped": [
             f"{row.name} {row.version}: {reason.code}"

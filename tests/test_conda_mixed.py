@@ -1,7 +1,5 @@
 """Wheels in a conda environment: solved and locked beside its packages, installed second."""
 
-import tomllib
-
 import pytest
 
 import gpuenv
@@ -14,7 +12,7 @@ from gpuenv.prefix import conda_packages
 from gpuenv.render.changes import changes_lines
 from hosts import host
 from small_wheels import make_wheel, write_record
-from tables import data_file, each
+from tables import data_file, each, read_data
 from test_cli import contents
 
 TABLES = data_file("tables/conda_mixed.json")
@@ -53,7 +51,7 @@ def solved(channel, links, tmp_path, call):
 
 
 def packages(path):
-    document = tomllib.loads((path.parent / conda_formats.wheel_lock_name(str(path))).read_text())
+    document = read_data(path.parent / conda_formats.wheel_lock_name(str(path)))
     return {one["name"]: one["version"] for one in document["packages"]}
 
 

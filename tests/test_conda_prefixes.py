@@ -1,7 +1,6 @@
 """Commands about a conda prefix: its backend, paths with two owners, and locks that differ."""
 
 import json
-import tomllib
 import venv
 
 import pytest
@@ -14,7 +13,7 @@ from gpuenv.errors import InputError
 from gpuenv.lock import conda_formats
 from hosts import host
 from small_wheels import make_wheel, write_record
-from tables import data_file, each
+from tables import data_file, each, read_data
 
 pytestmark = pytest.mark.usefixtures("own_conda_caches")
 
@@ -238,9 +237,7 @@ def test_the_lock_of_the_wheels_alone_is_refused(channel, links, tmp_path, call)
     pip = f"--pip leaf-kit --find-links {links} --offline"
     call(f"solve {asked} {pip} -o {path}")
     beside = tmp_path / "pylock.conda-lock.toml"
-    assert tomllib.loads(beside.read_text())["tool"]["gpuenv"]["inputs"] == {
-        "conda-lock": "conda-lock.yml"
-    }
+    assert read_data(beside)["tool"]["gpuenv"]["inputs"] == {"conda-lock": "conda-lock.yml"}
     sync = f"sync {beside} --target {target} --find-links {links}"
     (line,) = call(f"{sync} {HOST}", status=2).stderr.splitlines()
     assert (

@@ -1,17 +1,14 @@
 """Programs that failed, most on a real GPU: what doctor said there, and what it says elsewhere."""
 
-import json
-import tomllib
-
 from script_modules import load_script
-from tables import ROOT, each
+from tables import ROOT, each, read_data
 
 FOLDER = ROOT / "tests" / "data" / "device_failures"
-PROGRAMS = tomllib.loads((FOLDER / "programs.toml").read_text())["program"]
-RECORD = json.loads((FOLDER / "record.json").read_text())
+PROGRAMS = read_data(FOLDER / "programs.toml")["program"]
+RECORD = read_data(FOLDER / "record.json")
 
 
-KNOWN = json.loads((ROOT / "docs" / "records" / "doctor.json").read_text())["situations"]
+KNOWN = read_data(ROOT / "docs" / "records" / "doctor.json")["situations"]
 
 
 def test_every_program_was_run_on_a_device():

@@ -1,10 +1,9 @@
 """The pages of docs/: links, length, navigation, pictures, and lists that must be complete."""
 
 import re
-import tomllib
 
 from gpuenv.compat import evaluate, rules
-from tables import ROOT, together
+from tables import ROOT, read_data, together
 
 DOCS = ROOT / "docs"
 BESIDE_DOCS = [ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")]
@@ -78,7 +77,7 @@ def test_nothing_assumes_that_gpuenv_is_on_an_index():
 
 
 def test_the_navigation_of_the_site_has_every_page():
-    config = tomllib.loads((DOCS / "zensical.toml").read_text())
+    config = read_data(DOCS / "zensical.toml")
     listed = list(entries(config["project"]["nav"]))
     pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
     pages = {page for page in pages if not page.startswith("causes/")} | {"causes/README.md"}

@@ -1,17 +1,15 @@
 """cuDNN's handles, followed through its own logs of programs that ran on a GPU."""
 
-import tomllib
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuenv.doctor.cudnn_calls import HandleTracker
 from gpuenv.doctor.judge import diagnose
 from gpuenv.doctor.log_reader import read_log
-from tables import DATA, cases, each
+from tables import DATA, cases, each, read_data
 
 HERE = DATA / "cudnn_handles"
-RECORD = tomllib.loads((HERE / "record.toml").read_text())["log"]
+RECORD = read_data(HERE / "record.toml")["log"]
 LOGS = {case["name"]: (HERE / f"{case['name']}.log").read_bytes() for case in RECORD}
 
 

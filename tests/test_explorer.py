@@ -2,7 +2,6 @@
 
 import json
 import random
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from gpuenv.model import IndexOptions, Request
 from gpuenv.render.values import reasons_json
 from gpuenv_explorer import pages
 from gpuenv_explorer.tables import Tables
-from processes import run_program
 from script_modules import load_script
 from tables import data_file, each
 
@@ -155,7 +153,7 @@ def random_choices(count, seed, frameworks, gpus, platforms):
             host = api.describe(gpus=choice[1], platform=choice[-1])
         except InputError:
             continue  # such a GPU is not on that platform
-        capabilities = {gpu.compute_capability for gpu in host.gpus}
+        capabilities = set(host.capabilities)
         if len(capabilities) == 1 or capabilities.isdisjoint(JETSON):  # a Jetson has one GPU
             choices.append(choice)
     return choices
@@ -346,18 +344,6 @@ def test_the_search_for_a_wheel_and_the_way_to_it_from_the_table(page):
 def test_wrong_input_is_reported(page, fragment, text):
     visit(page, f"#{fragment}")
     assert text in page.inner_text("#problem")
-
-
-def test_without_jinja_the_command_says_what_to_install(tmp_path):
-    code = (
-        "import sys; sys.modules['jinja2'] = None; from gpuenv_explorer import pages;"
-        " from gpuenv.errors import InputError\n"
-        "try: pages.explorer_html({})\n"
-        "except InputError as error: print(error, error.hint)"
-    )
-    done = run_program([sys.executable, "-c", code])
-    assert "gpuenv matrix html needs jinja2" in done.stdout
-    assert "gpuenv[report]" in done.stdout
 
 
 def test_without_the_snapshot_there_is_no_page(monkeypatch):

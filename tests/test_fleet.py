@@ -14,7 +14,7 @@ from gpuenv.render.checks import NPD_CHARACTERS
 from gpuenv_fleet import dask_cluster, launchers
 from gpuenv_fleet.text import fold
 from processes import program
-from tables import ROOT, data_file, each
+from tables import ROOT, data_file, each, read_data
 from test_fleet_verify import write
 
 TABLES = data_file("tables/fleet.json")
@@ -259,6 +259,6 @@ def test_the_manifests_can_be_read():
         for name in ("daemonset.yaml", "job.yaml")
     }
     assert kinds == {"daemonset.yaml": "DaemonSet", "job.yaml": "Job"}
-    plugin = json.loads((HOOKS / "npd.json").read_text())
+    plugin = read_data(HOOKS / "npd.json")
     assert plugin["pluginConfig"]["max_output_length"] == NPD_CHARACTERS
     assert plugin["rules"][0]["condition"] == plugin["conditions"][0]["type"]

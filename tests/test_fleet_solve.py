@@ -1,6 +1,5 @@
 """`gpuenv fleet solve`: classes, the fewest locks, the cost of merges, what-if, profiles."""
 
-import tomllib
 from functools import cache
 
 import pytest
@@ -14,7 +13,7 @@ from gpuenv_fleet.classes import classify
 from gpuenv_fleet.documents import Collection
 from gpuenv_fleet.solve import Solver, fewest_groups, serves, solve_fleet
 from hosts import host_of
-from tables import data_file, each
+from tables import data_file, each, read_data
 from test_fleet_verify import write
 
 TABLES = data_file("tables/fleet_solve.json")
@@ -257,7 +256,7 @@ def test_profiles_are_written_and_locked(call, documents, tmp_path, monkeypatch)
     command = f"{SOLVE} {documents} --json --locks 2 --write-profiles {tmp_path}"
     document = call(command, status=3).document
     path = tmp_path / "pyproject.toml"
-    table = tomllib.loads(path.read_text())["tool"]["gpuenv"]
+    table = read_data(path)["tool"]["gpuenv"]
     assert document["profiles"] == {"path": str(path), "names": list(table["profiles"])}
     assert table["profiles"]["h100"] == TABLES["profile"]
     before = path.read_bytes()

@@ -2,18 +2,17 @@
 
 import hashlib
 import sys
-import tomllib
 
 from index_server import make_sdist
 from small_wheels import make_wheel, write_files
-from tables import DATA, cases, each
+from tables import DATA, cases, each, read_data
 from test_cli import contents, run
 
 FOLDER = DATA
 CASES = [
     case
     for name in ("foreign_locks.toml", "dockerfiles.toml")
-    for case in tomllib.loads((FOLDER / name).read_text())["case"]
+    for case in read_data(FOLDER / name)["case"]
 ]
 
 

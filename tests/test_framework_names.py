@@ -42,7 +42,7 @@ def test_command_line(case, links, folder):
 def check_lock(case, path, text):
     lock = pylock.read(str(path))
     assert {choice.framework: choice.variant for choice in lock.choices} == case["frameworks"]
-    pins = {pin.wheel.name: pin.wheel.version for pin in lock.pins}
+    pins = lock.versions
     for name, version in case.get("packages", {}).items():
         assert pins[name] == version
     assert not set(pins) & set(case.get("absent", ()))

@@ -37,7 +37,7 @@ def test_cases(case):
 @cases([case for case in SOLVES if "refused" not in case])
 def test_nothing_speaks_against_a_plan_but_its_warnings(case):
     plan = gpuenv.solve(request_of(case), host_of(case), changes=False)
-    pins = [(pin.wheel.name, pin.wheel.version) for pin in plan.pins]
+    pins = [*plan.versions.items()]
     known = {"driver-unknown", *(reason.code for reason in plan.warnings)}
     assert {reason.code for reason in gpuenv.reasons_against(pins, plan.host)} <= known
     lock = gpuenv.lock(plan)

@@ -1,16 +1,14 @@
 """Records of runs on real devices, replayed as far as a machine without the device can."""
 
-import json
-
 import pytest
 
 import gpuenv
 from gpuenv.model import Request
 from gpuenv.serialize import host_from_plain
-from tables import ROOT
+from tables import ROOT, read_data
 
 FOLDER = ROOT / "docs" / "hosts"
-RECORDS = {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
+RECORDS = {path.stem: read_data(path) for path in sorted(FOLDER.glob("*.json"))}
 LOCKED = [name for name, record in RECORDS.items() if "versions" in record]
 
 
@@ -36,7 +34,7 @@ def test_the_snapshot_gives_the_host_the_same_builds(record):
     host = host_from_plain(record["host"])
     framework = next(name for name in ("torch", "tensorflow") if name in versions)
     request = Request(frameworks=(f"{framework}=={versions[framework]}",), default_index_only=True)
-    mine = {pin.wheel.name: pin.wheel.version for pin in gpuenv.solve(request, host).pins}
+    mine = gpuenv.solve(request, host).versions
     libraries = {
         name for name in mine if name.startswith(("nvidia-", framework, "triton", "cuda-toolkit"))
     }

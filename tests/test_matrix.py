@@ -1,8 +1,6 @@
 """The compatibility data: laws of every row, names, and damage."""
 
-import json
 import shutil
-import tomllib
 
 import pytest
 
@@ -15,18 +13,18 @@ from gpuenv.requirements.target import PLATFORMS
 from processes import run_program
 from script_modules import load_script, tool
 from small_wheels import replace_in
-from tables import ROOT, data_file, each
+from tables import ROOT, data_file, each, read_data
 
 FOLDER = ROOT / "matrix_data"
 DATA = matrix.load()
 contradictions = load_script("data.check").contradictions
-TABLES = json.loads((FOLDER / "tables.json").read_text())
+TABLES = read_data(FOLDER / "tables.json")
 TOOLKITS = TABLES["toolkits"]
 COMPILERS = {parse_pair(cuda): targets for cuda, targets in TABLES["compilers"].items()}
 
 
 def toml(name):
-    return tomllib.loads((FOLDER / name).read_text(encoding="utf-8"))
+    return read_data(FOLDER / name)
 
 
 def rows():
@@ -37,7 +35,7 @@ def rows():
             if isinstance(content[0], dict):
                 found += [(f"{name} {table}", row) for row in content]
     for path in sorted([*FOLDER.glob("frameworks/*.json"), *FOLDER.glob("libraries/*.json")]):
-        for table, content in json.loads(path.read_text(encoding="ascii")).items():
+        for table, content in read_data(path).items():
             if isinstance(content, list):
                 found += [(f"{path.name} {table}", row) for row in content]
     for path in sorted(FOLDER.glob("frameworks/*.toml")):

@@ -10,7 +10,7 @@ from fatbin_maker import binary, library
 from gpuenv.api.data import compatibility_data
 from gpuenv.index import metadata as index_metadata
 from index_server import IndexServer
-from tables import each, on_x86_64
+from tables import each, on_x86_64, read_data
 
 pytestmark = on_x86_64
 HOST = "--gpu H100 --driver 580.65.06 --python 3.12 --glibc 2.39"
@@ -78,7 +78,7 @@ def test_a_new_release_is_scanned_and_used(server, folders, call, update):
     text = call(f"{solve} --index-url {server.url}").stdout
     assert "`gpuenv matrix update torch` scans what is new" in text
     assert "scanned torch 98.0: sm_80 sm_90 compute_90" in update()
-    content = json.loads(folders.read_text())
+    content = read_data(folders)
     (row,) = content["rows"]["torch"]
     assert (row["variant"], row["cuda"], row["sass"]) == ("cu129", "12.9", ["80", "90"])
     assert row["sha256"] == hashlib.sha256(server.projects["torch"][0].data).hexdigest()
@@ -116,11 +116,11 @@ def test_an_interrupted_update_continues(server, folders, cuda_library, update, 
     second = server.projects["torch"][1].filename
     server.faults = {f"/files/{second}": ["500", "always"]}
     update(status=1)
-    assert [row["version"] for row in json.loads(folders.read_text())["rows"]["torch"]] == ["98.0"]
+    assert [row["version"] for row in read_data(folders)["rows"]["torch"]] == ["98.0"]
     server.faults, server.asked = {}, []
     update()
     assert {path for path in server.paths() if path.startswith("/files/")} == {f"/files/{second}"}
-    rows = json.loads(folders.read_text())["rows"]["torch"]
+    rows = read_data(folders)["rows"]["torch"]
     assert [row["version"] for row in rows] == ["98.0", "99.0"]
     server.asked = []
     assert "the data knows every release on the index" in update()
@@ -129,7 +129,7 @@ def test_an_interrupted_update_continues(server, folders, cuda_library, update, 
 def test_verify_data_finds_another_file(folders, update):
     update()
     assert "all agree with the files" in update("--verify-data")
-    content = json.loads(folders.read_text())
+    content = read_data(folders)
     content["rows"]["torch"][0]["sass"] = ["75"]
     folders.write_text(json.dumps(content))
     text = update("--verify-data", status=1)

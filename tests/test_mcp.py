@@ -2,7 +2,6 @@
 
 import json
 import sys
-import tomllib
 
 import anyio
 from jsonschema import Draft202012Validator
@@ -10,7 +9,7 @@ from jsonschema import Draft202012Validator
 from gpuenv.cli.mcp import TOOLS
 from script_modules import load_script
 from small_wheels import make_wheel
-from tables import data_file
+from tables import data_file, read_data
 from test_cli import command_environment, run
 
 CALLS = data_file("tables/mcp_calls.json")
@@ -62,7 +61,7 @@ def test_a_policy_repairs_a_repository(monkeypatch):
     """`scripts/prove/agent.py --record docs/records/agent.json` runs all of them."""
     bench = load_script("prove.agent")
     monkeypatch.setenv("GPUENV_OFFLINE", "1")
-    known = tomllib.loads(bench.REPOSITORIES.read_text())["repository"]
+    known = read_data(bench.REPOSITORIES)["repository"]
     names = ("numpy-2-with-torch-2.2", "cupy-13-with-driver-550")
     cupy, numpy = anyio.run(bench.run, [row for row in known if row["name"] in names]).values()
     assert "cupy instead of cupy-cuda13x" in cupy["edits"] and cupy["end"] == numpy["end"] == "fits"

@@ -8,7 +8,6 @@ import struct
 import sys
 import termios
 import time
-import tomllib
 from typing import NamedTuple
 
 import pytest
@@ -16,7 +15,7 @@ import pytest
 import forked
 from gpuenv.__main__ import main
 from processes import words_of
-from tables import each
+from tables import each, read_data
 from test_cli import SOLVE, command_environment, import_what_commands_use, run_process
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pty")
@@ -136,7 +135,7 @@ def test_init_asks_nothing_on_a_terminal(folder):
     (folder / "train.py").write_text("import torch\n")
     screen = on_terminal(["init"], folder, CUDA_VISIBLE_DEVICES="")
     assert screen.status == 0, screen.text
-    project = tomllib.loads((folder / "pyproject.toml").read_text())
+    project = read_data(folder / "pyproject.toml")
     assert project["tool"]["gpuenv"]["profiles"] == {"cpu": {"gpu": "none"}}
     assert project["project"]["dependencies"] == ["torch"]
     for text in (

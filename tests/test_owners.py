@@ -3,7 +3,6 @@
 import os
 import shlex
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,9 @@ import pytest
 import forked
 from gpuenv import cli
 from small_wheels import installed, make_lock, make_wheel, write_lock
-from tables import DATA, each
+from tables import DATA, each, read_data
 
-TABLE = tomllib.loads((DATA / "owners.toml").read_text(encoding="utf-8"))
+TABLE = read_data(DATA / "owners.toml")
 FLAGS = {
     "explain": ["--gpu"],
     "install": ["--gpu", "--find-links", "--installer"],

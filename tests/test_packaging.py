@@ -2,7 +2,6 @@
 
 import json
 import runpy
-import tomllib
 
 import pytest
 
@@ -10,9 +9,9 @@ from gpuenv.cli import all_commands, command_parser
 from gpuenv.compat import data
 from gpuenv.errors import DataError
 from gpuenv.version import __version__
-from tables import ROOT
+from tables import ROOT, read_data
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = read_data(ROOT / "pyproject.toml")
 PACKAGES = set(PROJECT["tool"]["setuptools"]["packages"])
 
 
@@ -41,7 +40,7 @@ def test_the_data_but_the_scans_is_in_the_wheel():
 
 
 def test_the_package_of_the_data_has_what_gpuenv_has():
-    project = tomllib.loads((ROOT / "matrix_data" / "package" / "pyproject.toml").read_text())
+    project = read_data(ROOT / "matrix_data" / "package" / "pyproject.toml")
     tool = project["tool"]["setuptools"]
     own = {
         name.replace("gpuenv.matrix_data", "gpuenv_matrix")
@@ -52,14 +51,14 @@ def test_the_package_of_the_data_has_what_gpuenv_has():
     assert (
         ROOT / "matrix_data" / "package" / tool["package-dir"]["gpuenv_matrix"]
     ).resolve() == ROOT / "matrix_data"
-    day = tomllib.loads((ROOT / "matrix_data" / "matrix.toml").read_text())["date"]
+    day = read_data(ROOT / "matrix_data" / "matrix.toml")["date"]
     package = runpy.run_path(str(ROOT / "matrix_data" / "__init__.py"))
     assert package["__version__"] == day.strftime("%Y.%m.%d")
     assert package["SCHEMA"] == data.SCHEMA
 
 
 def test_a_schema_that_is_not_read_is_an_error(tmp_path):
-    tables = json.loads((ROOT / "matrix_data" / "tables.json").read_text())
+    tables = read_data(ROOT / "matrix_data" / "tables.json")
     (tmp_path / "tables.json").write_text(json.dumps({**tables, "schema": data.SCHEMA + 1}))
     with pytest.raises(DataError, match=f"its schema is {data.SCHEMA + 1}"):
         data.load(str(tmp_path))

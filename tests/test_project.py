@@ -20,7 +20,7 @@ from gpuenv.project.profiles import host_of
 from index_server import IndexServer
 from processes import program, run_program
 from small_wheels import replace_in, write_files
-from tables import HERE, ROOT, cases, data_file, each
+from tables import HERE, ROOT, cases, data_file, each, read_data
 from test_cli import contents, run
 
 CASES = data_file("project.toml")
@@ -83,7 +83,7 @@ def repo(locked, folder):
 
 
 def pins(path):
-    return {pin.wheel.name: pin.wheel.version for pin in gpuenv.read_lock(str(path)).pins}
+    return gpuenv.read_lock(str(path)).versions
 
 
 # ---- the table -----------------------------------------------------------------------------------
@@ -128,9 +128,7 @@ def test_each_profile_gets_the_build_of_its_host(locked):
         lock = locks[profile.filename]
         host = host_of(profile, api.compatibility_data())
         assert fit(lock, host) == ()
-        doubts = gpuenv.reasons_against(
-            [(pin.wheel.name, pin.wheel.version) for pin in lock.pins], host
-        )
+        doubts = gpuenv.reasons_against([*lock.versions.items()], host)
         assert all(reason.code.endswith("-unknown") for reason in doubts)
     assert (7, 0) in locks["pylock.v100.toml"].needs.compute_capabilities
     assert (9, 0) in locks["pylock.h100.toml"].needs.compute_capabilities
@@ -277,7 +275,7 @@ def test_an_edited_lock_is_found_and_not_installed(case, repo, call):
 def test_no_edit_of_a_value_goes_unseen(locked, data):
     import tomli_w
 
-    document = tomllib.loads((locked / "pylock.h100.toml").read_text())
+    document = read_data(locked / "pylock.h100.toml")
     node = document
     while True:
         key = data.draw(
@@ -293,7 +291,7 @@ def test_no_edit_of_a_value_goes_unseen(locked, data):
             st.text() | st.integers(0, 9) | st.booleans() | st.lists(st.text(), max_size=2)
         )
     text = tomli_w.dumps(document)
-    if tomllib.loads(text) == tomllib.loads((locked / "pylock.h100.toml").read_text()):
+    if tomllib.loads(text) == read_data(locked / "pylock.h100.toml"):
         return  # the value that was there
     if (node, key) == (document.get("tool", {}).get("gpuenv"), "content") and key not in node:
         return  # as locks were before there was a digest

@@ -11,7 +11,7 @@ import tomllib
 
 from index_server import BACKEND, BUILD_SYSTEM
 from small_wheels import make_wheel, write_files
-from tables import HERE, cases, data_file
+from tables import HERE, cases, data_file, read_data
 from test_cli import run
 
 NAMES = '[*archive.namelist(), f"{stem}.dist-info/RECORD"]'
@@ -73,7 +73,7 @@ def test_solve(case, tmp_path, call, monkeypatch):
     status = 0 if "pins" in case else case.get("status", 2)
     said = call(f"solve {asked} {described}/default -o pylock.toml", status=status).stderr
     if "pins" in case:
-        lock = tomllib.loads((tmp_path / "pylock.toml").read_text())
+        lock = read_data(tmp_path / "pylock.toml")
         assert [*map(pin_of, lock["packages"])] == case["pins"]
     for text in case.get("says", ()):
         assert text in said
@@ -105,7 +105,7 @@ gpu = "none"
 """
     )
     run("lock", work)
-    lock = tomllib.loads((work / "pylock.ci.toml").read_text())
+    lock = read_data(work / "pylock.ci.toml")
     pins = ["base 1.0", "lib 1.0", "mine packages/mine editable"]
     assert [*map(pin_of, lock["packages"])] == pins
     assert "mine @ ./packages/mine#editable" in lock["tool"]["gpuenv"]["requirements"]
@@ -183,7 +183,7 @@ glibc = "2.17"
 """
     )
     run("lock", work)
-    lock = tomllib.loads((work / "pylock.ci.toml").read_text())
+    lock = read_data(work / "pylock.ci.toml")
     assert [*map(pin_of, lock["packages"])] == ["lib 2.0", "mine ../mine"]
     sync = "sync --target env --no-index --find-links ../default --find-links ../mine"
     run(f"{sync} pylock.ci.toml", work)
@@ -225,9 +225,9 @@ def test_init_and_lock_take_a_project_of_poetry_1(tmp_path):
     project = work / "pyproject.toml"
     project.write_text("[tool.poetry.dependencies]\npython = '^3.12'\nlib = '^2'\n")
     run("init --gpu none --python 3.11", work)
-    assert tomllib.loads(project.read_text())["tool"]["gpuenv"]["python"] == "3.12"
+    assert read_data(project)["tool"]["gpuenv"]["python"] == "3.12"
     run(f"lock --index-url file://{tmp_path}/default", work)
-    lock = tomllib.loads((work / "pylock.cpu.toml").read_text())
+    lock = read_data(work / "pylock.cpu.toml")
     assert [*map(pin_of, lock["packages"])] == ["lib 2.0"]
 
 
@@ -250,11 +250,11 @@ gpu = "none"
 """
     )
     run("add ../mine --editable ../near", work)
-    document = tomllib.loads((work / "pyproject.toml").read_text())
+    document = read_data(work / "pyproject.toml")
     assert document["project"]["dependencies"] == ["mine", "near"]
     sources = {"mine": {"path": "../mine"}, "near": {"path": "../near", "editable": True}}
     assert document["tool"]["uv"]["sources"] == sources
-    lock = tomllib.loads((work / "pylock.ci.toml").read_text())
+    lock = read_data(work / "pylock.ci.toml")
     assert [*map(pin_of, lock["packages"])] == ["mine ../mine", "near ../near editable"]
     for command in ("sync ci", "sync pylock.ci.toml", "lock --check"):
         run(command, work)
@@ -286,9 +286,9 @@ def test_the_project_itself_is_installed_when_it_is_added(tmp_path):
     hint = "the project work is not installed; gpuenv add . installs it"
     assert hint in run("run true", work).stderr
     run("add .", work)
-    document = tomllib.loads((work / "pyproject.toml").read_text())
+    document = read_data(work / "pyproject.toml")
     assert document["tool"]["gpuenv"]["requirements"] == ["work @ .#editable"]
-    lock = tomllib.loads((work / "pylock.ci.toml").read_text())
+    lock = read_data(work / "pylock.ci.toml")
     assert [*map(pin_of, lock["packages"])] == ["base 1.0", "lib 1.0", "work . editable"]
     assert hint not in run("run python -c 'import work'", work).stderr
     assert "work" not in run("export --to uv", work).stdout

@@ -6,7 +6,6 @@ import os
 import shlex
 import shutil
 import sys
-import tomllib
 from collections import defaultdict
 
 import pytest
@@ -16,12 +15,12 @@ from gpuenv import cli
 from gpuenv.index import default_index
 from gpuenv.index.snapshot import Snapshot
 from index_server import JSON_TYPE, IndexServer, make_sdist
-from tables import ROOT, each
+from tables import ROOT, each, read_data
 
 DATA = ROOT / "matrix_data"
 FOLDER = ROOT / "tests" / "data" / "public_cases"
-CASES = tomllib.loads((FOLDER / "cases.toml").read_text(encoding="utf-8"))["case"]
-INDEX = json.loads((FOLDER / "index.json").read_text())
+CASES = read_data(FOLDER / "cases.toml")["case"]
+INDEX = read_data(FOLDER / "index.json")
 
 
 def _marked(case):
@@ -95,6 +94,6 @@ def test_a_public_case(case, index, tmp_path):
     for text in case.get("never", ()):
         assert text not in said, said
     if "locks" in case:
-        lock = tomllib.loads((tmp_path / "pylock.toml").read_text())["packages"]
+        lock = read_data(tmp_path / "pylock.toml")["packages"]
         locked = {one["name"]: one["version"].partition("+")[0] for one in lock}
         assert {name: locked.get(name, "-") for name in case["locks"]} == case["locks"]

@@ -68,6 +68,6 @@ def test_a_build_without_an_offline_file_is_read_live(index):
 
 def test_nightly_builds_are_not_taken_unasked(index):
     plan = solve(index, "torch")
-    assert [pin.wheel.version for pin in plan.pins if pin.wheel.name == "torch"] == [BUILD]
+    assert plan.versions["torch"] == BUILD
     plan = solve(index, "torch", pre=True)
-    assert [pin.wheel.version for pin in plan.pins if pin.wheel.name == "torch"] == [NIGHTLY]
+    assert plan.versions["torch"] == NIGHTLY

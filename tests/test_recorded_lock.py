@@ -13,7 +13,7 @@ from gpuenv.install import environment_files, wheels
 from gpuenv.interpreters import find_uv
 from processes import run_program
 from small_wheels import make_lock, make_wheel, write_lock
-from tables import each
+from tables import each, read_data
 
 CPU = "--gpu none --no-verify --installer uv"
 
@@ -116,7 +116,7 @@ def test_environments_without_a_recorded_lock(env, locks, sync, verify):
     """Of an older gpuenv, of another tool, and with a record that is no JSON."""
     sync(env, locks["1.0"])
     record = env / environment_files.FILE
-    fields = json.loads(record.read_text())
+    fields = read_data(record)
     del fields["lock"]
     for text in (json.dumps(fields), "", None):
         record.unlink(missing_ok=True)

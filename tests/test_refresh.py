@@ -12,7 +12,7 @@ from gpuenv.index.snapshot import Snapshot
 from index_server import IndexServer
 from processes import run_program
 from script_modules import tool
-from tables import ROOT, on_x86_64
+from tables import ROOT, on_x86_64, read_data
 from test_cli import contents
 
 pytestmark = on_x86_64
@@ -114,12 +114,12 @@ def test_what_is_new_becomes_rows_and_changed_rows_are_shown(data, server):
     lines = run("refresh", data, server, "--date", "2030-01-02").stdout.splitlines()
     rows = {"spark-cuda12": ["75", "90"], "nvidia-cudnn-cu12": ["50", "75", "90"]}
     for name, targets in rows.items():
-        (row,) = json.loads((data / "libraries" / f"{name}.json").read_text())["releases"]
+        (row,) = read_data(data / "libraries" / f"{name}.json")["releases"]
         assert (row["sass"], row["evidence"]) == (targets, "scanned")
         assert f"+  {json.dumps(row)}" in lines
     assert [line for line in lines if line.startswith("-{") and '"documented"' in line]
     assert lines[-1] == "2 scanned, 0 contradictions"
-    tables = json.loads((data / "tables.json").read_text())
+    tables = read_data(data / "tables.json")
     assert tables["version"].startswith("2030-01-02.") and tables["path"] == [
         "nvidia-cudnn-cu12",
         "spark-cuda12",

@@ -3,7 +3,6 @@
 import io
 import json
 import tarfile
-import tomllib
 import zipfile
 
 import yaml
@@ -16,7 +15,7 @@ from packaging.specifiers import SpecifierSet
 from gpuenv.version import __version__
 from script_modules import load_script
 from small_wheels import make_wheel
-from tables import ROOT, data_file, each
+from tables import ROOT, data_file, each, read_data
 
 
 def test_the_same_content_gives_the_same_wheel(tmp_path):
@@ -90,7 +89,7 @@ def test_the_schemas_of_tables(name, right, wrong):
 
 def test_the_recipe_requires_what_the_package_requires():
     """The names of conda-forge differ for `build`; ahocorasick-rs is left out."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = read_data(ROOT / "pyproject.toml")["project"]
     recipe = yaml.safe_load((ROOT / "scripts" / "recipes" / "recipe.yaml").read_text())
     assert recipe["context"]["version"] == __version__
     parts = [text.split() for text in recipe["requirements"]["run"][1:]]

@@ -14,7 +14,7 @@ from gpuenv.resolve import solver
 from gpuenv.resolve.solver import solve
 from hosts import host
 from script_modules import load_script
-from tables import ROOT, data_file, each
+from tables import ROOT, data_file, each, read_data
 from universe import BASE, Universe
 
 TABLES = data_file("tables/resolution.json")
@@ -28,7 +28,7 @@ def every_case():
     """Every case, with the packages of its universe in it."""
     found = []
     for path in sorted(FOLDER.glob("*.json")):
-        content = json.loads(path.read_text())
+        content = read_data(path)
         packages = content["universes"]
         found += [
             {**case, "id": f"{path.stem}: {case['name']}", "packages": packages[case["in"]]}
@@ -96,10 +96,6 @@ def solved(case):
     )
 
 
-def versions(plan):
-    return {pin.wheel.name: pin.wheel.version for pin in plan.pins}
-
-
 @each("case", CASES, ids=[case["id"] for case in CASES])
 def test_cases(case):
     if "mistake" in case:
@@ -116,7 +112,7 @@ def test_cases(case):
         assert all(reason.need and reason.have and reason.subject for reason in reasons)
         return
     plan = solved(case)
-    assert versions(plan) == case["pins"]
+    assert plan.versions == case["pins"]
     files = {pin.wheel.name: pin.wheel.filename for pin in plan.pins}
     assert {name: files[name] for name in case.get("files", {})} == case.get("files", {})
     assert [f"{one.code} {one.subject}: {one.need}" for one in plan.warnings] == case.get(
@@ -157,7 +153,7 @@ def test_there_are_enough_of_them():
 def test_pip_and_uv_resolve_the_same():
     """A sample; the record is of all cases as they are now."""
     script = load_script("prove.resolvers")
-    record = json.loads((ROOT / "docs" / "records" / "resolvers.json").read_text())
+    record = read_data(ROOT / "docs" / "records" / "resolvers.json")
     for result in (record, script.compare(6)):
         assert result["digest of the cases"] == script.digest_of_cases()
         assert result["differences"] == {"pip": [], "uv": []}

@@ -13,7 +13,7 @@ from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve import solver
 from gpuenv.resolve.resolution import LearningResolver
 from tables import each
-from test_resolution import DATA, versions
+from test_resolution import DATA
 from test_resolution_laws import HOST
 from universe import Universe
 
@@ -61,7 +61,7 @@ def test_answers_are_right_and_do_not_depend_on_the_order(family):
             assert not is_possible(made), f"set {number} has a solution"
             continue
         assert plan.pins == other.pins, f"set {number}"
-        faults = Search(made.packages, made.requires, made.constraints).faults(versions(plan))
+        faults = Search(made.packages, made.requires, made.constraints).faults(plan.versions)
         assert faults == [], f"set {number}"
 
 
@@ -79,7 +79,7 @@ def test_two_files_of_one_name_at_different_urls():
         requires=["p"],
     )
     plan = solve(made)
-    assert versions(plan) == {"a": "1.0", "p": "1.0"}
+    assert plan.versions == {"a": "1.0", "p": "1.0"}
     assert plan.pins[0].wheel.url == f"https://one.test/{file}"
 
 

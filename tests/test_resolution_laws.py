@@ -14,7 +14,7 @@ from gpuenv.lock import pylock
 from gpuenv.model import Request
 from gpuenv.requirements.target import TargetEnvironment, marker_environment
 from gpuenv.resolve import solver
-from test_resolution import DATA, HOST, versions
+from test_resolution import DATA, HOST
 from universe import Universe
 
 NAMES = ["a", "b", "c", "d"]
@@ -120,7 +120,7 @@ def faults(packages, pins, requires, constraints):
 def test_a_solution_meets_all_that_is_asked(packages, requires, constraints):
     plan = solve(packages, requires, constraints)
     if plan is not None:
-        assert faults(packages, versions(plan), requires, constraints) == []
+        assert faults(packages, plan.versions, requires, constraints) == []
 
 
 @laws
@@ -130,7 +130,7 @@ def test_yanks_and_prereleases_are_taken_for_a_reason_only(packages, requires):
     if plan is None:
         return
     texts = [*requires, *itertools.chain.from_iterable(
-        packages[name][version].get("requires", ()) for name, version in versions(plan).items()
+        packages[name][version].get("requires", ()) for name, version in plan.versions.items()
     )]  # fmt: skip
     for pin in plan.pins:
         wheel = pin.wheel
@@ -159,7 +159,7 @@ def test_a_contradiction_is_refused(packages, requires, constraints):
         contradiction = f"{pin.wheel.name}>{pin.wheel.version},<{pin.wheel.version}"
         assert solve(packages, [*requires, contradiction], constraints) is None
         other = solve(packages, requires, [*constraints, contradiction])
-        assert other is None or pin.wheel.name not in versions(other)
+        assert other is None or pin.wheel.name not in other.versions
 
 
 @laws

@@ -1,6 +1,5 @@
 """The compatibility rules: replayed cases, and laws that hold for all inputs."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,11 @@ from gpuenv.compat import data as matrix
 from gpuenv.compat import evaluate, rules
 from gpuenv.compat.architectures import driver_branch, parse_target, ptx_runs, sass_runs
 from gpuenv.model import Code, Gpu, Host, Python, parse_pair, parse_release
-from tables import data_file, each
+from tables import data_file, each, read_data
 
 CASES = data_file("rules.json")
 DATA = matrix.load()
-TABLES = json.loads((Path(DATA.folder) / "tables.json").read_text(encoding="ascii"))
+TABLES = read_data(Path(DATA.folder) / "tables.json")
 ORDER = {None: 0, "unknown": 1, "ptx": 2, "sass": 3}
 
 

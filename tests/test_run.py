@@ -127,10 +127,6 @@ def test_the_environment_that_is_meant_without_naming_it(env, tmp_path):
     assert run(command, tmp_path).stdout == f"{tmp_path / '.venv'}\n"
 
 
-def test_what_follows_the_dashes_is_the_commands(env, tmp_path):
-    assert run("run --target env -- echo -- --json -x", tmp_path).stdout == "-- --json -x\n"
-
-
 def test_the_flags_end_at_the_command(env, tmp_path):
     done = run("run --target env echo -- --json --target x", tmp_path)
     assert done.stdout == "-- --json --target x\n"

@@ -23,7 +23,7 @@ def solve(case, frameworks):
 def test_cases(case):
     plan = solve(case, case["framework"])
     assert [[one.framework, one.version, one.variant] for one in plan.choices] == case["choices"]
-    pins = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
+    pins = plan.versions
     assert {name: pins[name] for name in pins if name.startswith("nvidia-cudnn")} == dict(
         [case["cudnn"]]
     )

@@ -4,10 +4,9 @@
 """
 
 import ast
-import json
 import re
 
-from tables import ROOT, data_file
+from tables import ROOT, data_file, read_data
 
 LINES = [
     line
@@ -31,7 +30,7 @@ def test_every_line_names_a_test_that_is_there():
 
 def test_every_protection_is_needed_by_a_test():
     rows = data_file("protections.toml")["protection"]
-    record = json.loads((ROOT / "docs" / "records" / "protections.json").read_text())
+    record = read_data(ROOT / "docs" / "records" / "protections.json")
     outcomes = {(row["subject"], row["name"]): row["outcome"] for row in record["protections"]}
     assert outcomes.keys() == {(row["subject"], row["name"]) for row in rows}
     assert set(outcomes.values()) == {"noticed"} and len(rows) > 60

@@ -1,10 +1,8 @@
 """The shipped index snapshot: its invariants and its reader."""
 
-import json
 import re
 import shutil
 import sys
-import tomllib
 from fnmatch import fnmatchcase
 from functools import cache
 from urllib.parse import urlsplit
@@ -28,15 +26,14 @@ from gpuenv.requirements.target import (
     interpreter_tag,
 )
 from processes import run_program
-from tables import ROOT, data_file, each
+from tables import ROOT, data_file, each, read_data
 
 FOLDER = ROOT / "matrix_data" / "snapshot"
 STORE = "https://files.example"
 FILES = sorted(FOLDER.glob("*/*.json"))
 IDS = [f"{path.parent.name}/{path.stem}" for path in FILES]
 FRAMEWORKS = [
-    tomllib.loads(path.read_text())
-    for path in sorted((ROOT / "matrix_data" / "frameworks").glob("*.toml"))
+    read_data(path) for path in sorted((ROOT / "matrix_data" / "frameworks").glob("*.toml"))
 ]
 
 # Requirements that no wheel fulfils on some targets, and why: globs of (package, release,
@@ -46,7 +43,7 @@ GAPS = data_file("tables/snapshot.json")["gaps"]
 
 @cache
 def package(path):
-    return json.loads(path.read_text(encoding="ascii"))
+    return read_data(path)
 
 
 def rows(data):
@@ -152,7 +149,7 @@ def test_every_framework_is_there(snapshot):
             versions = listed_versions(snapshot, name)
             assert versions
             assert all(contains(f">={since}", version, False) for version in versions)
-    scans = tomllib.loads((ROOT / "matrix_data" / "scans.toml").read_text())["scan"]
+    scans = read_data(ROOT / "matrix_data" / "scans.toml")["scan"]
     libraries = {name for scan in scans if scan.get("path") for name in scan["distributions"]}
     assert libraries
     assert all(len(listed_versions(snapshot, name)) > 1 for name in libraries)

@@ -7,7 +7,7 @@ from gpuenv.model import Gpu, Request
 from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve.solver import solve
 from tables import data_file, each
-from test_resolution import DATA, HOST, versions
+from test_resolution import DATA, HOST
 from universe import BASE, Universe
 
 TABLES = data_file("tables/solver.json")
@@ -23,7 +23,7 @@ def plan_for(packages, *requirements, on=HOST, **fields):
 def test_an_empty_request_is_a_mistake():
     with pytest.raises(InputError, match="nothing to solve"):
         plan_for({"a": {"1.0": {}}})
-    assert versions(plan_for({"jax": {"0.6.2": {}}}, frameworks=("jax",))) == {"jax": "0.6.2"}
+    assert plan_for({"jax": {"0.6.2": {}}}, frameworks=("jax",)).versions == {"jax": "0.6.2"}
 
 
 def test_a_local_version_of_another_package_stays_as_it_is():
@@ -56,7 +56,7 @@ def test_doubts_cost_older_dependencies_but_nothing_that_the_request_names(
     requirements, expected, warnings
 ):
     plan = plan_for(DOUBTFUL, *requirements, on=WITH_GPU)
-    assert versions(plan) == expected
+    assert plan.versions == expected
     assert [reason.code for reason in plan.warnings] == warnings
 
 
@@ -72,7 +72,7 @@ def test_the_hash_of_a_url_counts_in_hash_checking_mode(text, is_known):
     hashes = (("b", (str(b.sha256),)),)
     fields = {"hashes": hashes, "require_hashes": True}
     if is_known:
-        assert set(versions(plan_for(packages, "b", requirement, **fields))) == {"a", "b"}
+        assert plan_for(packages, "b", requirement, **fields).versions.keys() == {"a", "b"}
         return
     with pytest.raises(InputError, match=r"no hash of a 1\.0") as error:
         plan_for(packages, "b", requirement, **fields)

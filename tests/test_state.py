@@ -4,14 +4,13 @@ import json
 import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
 
 from gpuenv.install.transaction import Transaction
 from small_wheels import make_wheel
-from tables import data_file, each
+from tables import data_file, each, read_data
 from test_cli import run, run_process
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -230,7 +229,7 @@ def test_requirements_of_groups_extras_and_paths(folder):
     (folder / "beside").mkdir()
     wheel = make_wheel(folder / "beside", "delta", "1.0")
     gpuenv(f"add ./beside/{wheel.filename}")
-    document = tomllib.loads((folder / "pyproject.toml").read_text())
+    document = read_data(folder / "pyproject.toml")
     assert document["project"]["dependencies"] == ["alpha", "delta"]
     assert document["project"]["optional-dependencies"] == {"Fast": ["gamma"]}
     assert document["dependency-groups"] == {"dev": ["beta"]}

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import tomllib
 from itertools import pairwise
 
 import pytest
@@ -18,7 +17,7 @@ from gpuenv.model import IndexOptions, Request, parse_pair
 from hosts import host_of
 from script_modules import load_script
 from small_wheels import replace_in
-from tables import ROOT, data_file, each
+from tables import ROOT, data_file, each, read_data
 
 FOLDER = ROOT / "matrix_data"
 CASES = data_file("versions.json")
@@ -30,7 +29,7 @@ RANGE = re.compile(load_script("data.toml_files").RANGE)
 
 
 def toml(name):
-    return tomllib.loads((FOLDER / name).read_text(encoding="utf-8"))
+    return read_data(FOLDER / name)
 
 
 DRIVERS, TOOLKITS, GPUS, LIBRARIES = map(
@@ -75,14 +74,10 @@ def plan_of(requirements, *gpus):
     return gpuenv.solve(Request(requirements=tuple(requirements)), host, IndexOptions(offline=True))
 
 
-def version_of(plan, name):
-    return next(pin.wheel.version for pin in plan.pins if pin.wheel.name == name)
-
-
 def test_a_pair_is_kept_apart_on_several_gpus_only():
     one, several = (plan_of(["nvidia-cudnn-cu12==9.8.0.87"], *["H100"] * count) for count in (1, 2))
-    assert within(version_of(one, "nvidia-cublas-cu12"), ">=12.9")
-    assert within(version_of(several, "nvidia-cublas-cu12"), "<12.9")
+    assert within(one.versions["nvidia-cublas-cu12"], ">=12.9")
+    assert within(several.versions["nvidia-cublas-cu12"], "<12.9")
 
 
 def test_a_pair_that_is_asked_for_is_refused_with_its_reason():
@@ -99,13 +94,13 @@ def test_a_pair_that_is_asked_for_is_refused_with_its_reason():
 @each("gpu warned", [("B200", True), ("H100", False), ("RTX 5090", False)])
 def test_a_release_to_avoid_is_taken_where_nothing_else_is_asked_for(gpu, warned):
     plan = plan_of(["nvidia-cublas-cu12>=12.8"], gpu)
-    assert within(version_of(plan, "nvidia-cublas-cu12"), ">=12.8")
+    assert within(plan.versions["nvidia-cublas-cu12"], ">=12.8")
     assert [reason.code for reason in plan.warnings] == ["known-avoid"] * warned
 
 
 def test_a_release_to_avoid_is_passed_over_where_another_fits():
     assert not plan_of(["nvidia-cublas"], "B200").warnings
-    assert within(version_of(plan_of(["nvidia-cublas"], "B200"), "nvidia-cublas"), ">=13.2")
+    assert within(plan_of(["nvidia-cublas"], "B200").versions["nvidia-cublas"], ">=13.2")
 
 
 # ---- toolkits and drivers

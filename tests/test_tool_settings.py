@@ -10,7 +10,7 @@ import pytest
 from fatbin_maker import binary
 from index_server import IndexServer, fill_two_indexes
 from processes import run_program
-from tables import HERE, cases, data_file, each
+from tables import HERE, cases, data_file, each, read_data
 from variant_maker import NVIDIA_PROVIDER, make_release, write_variant
 
 CASES = data_file("tool_settings.toml")["case"]
@@ -130,7 +130,7 @@ def test_uv_locks_what_was_exported(folder, lock, call):
     for name in ("UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS"):
         environment.pop(name, None)
     run_program(f"{UV} lock --quiet", cwd=project, env=environment)
-    document = tomllib.loads((project / "uv.lock").read_text())
+    document = read_data(project / "uv.lock")
     versions = {package["name"]: package["version"] for package in document["package"]}
     assert versions == {"p": "1", "app": "1.0", "accel": "1.0+cu126", "base": "1.0"}
 

@@ -9,7 +9,6 @@ import os
 import random
 import re
 import shutil
-import tomllib
 
 import pytest
 from packaging.version import Version
@@ -18,7 +17,7 @@ from gpuenv.index import multi_index
 from gpuenv.index.default_index import DefaultIndex
 from gpuenv.index.snapshot import Snapshot
 from index_server import IndexServer
-from tables import HERE, each
+from tables import HERE, each, read_data
 from test_cli import run
 
 PROJECT = f"""[project]
@@ -80,7 +79,7 @@ def gpuenv(words, folder):
 
 def locked(folder):
     path = folder / "pylock.cpu.toml"
-    packages = tomllib.loads(path.read_text())["packages"] if path.exists() else ()
+    packages = read_data(path)["packages"] if path.exists() else ()
     return {package["name"]: package["version"] for package in packages}
 
 

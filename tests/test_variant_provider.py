@@ -3,12 +3,11 @@
 import importlib.metadata
 import os
 import sys
-import tomllib
 
 import pytest
 
 from processes import run_program
-from tables import ROOT, cases, data_file, each
+from tables import ROOT, cases, data_file, each, read_data
 from variant_maker import provider_answers, summary, transcript, with_values
 
 CASES = data_file("variant_provider.toml")["case"]
@@ -62,7 +61,7 @@ def test_a_variable_of_another_form_is_named():
 
 
 def test_the_distribution_needs_nothing_and_names_its_provider():
-    project = tomllib.loads((PROVIDER / "pyproject.toml").read_text())["project"]
+    project = read_data(PROVIDER / "pyproject.toml")["project"]
     assert project["dependencies"] == []
     (group,) = project["entry-points"].values()
     module, _, name = group["nvidia"].partition(":")

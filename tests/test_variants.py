@@ -29,7 +29,7 @@ from gpuenv.requirements.target import TargetEnvironment, split_label
 from gpuenv.resolve.wheel_variants import VariantChooser
 from indexes import find_links
 from processes import run_program
-from tables import HERE, cases, data_file, each
+from tables import HERE, cases, data_file, each, read_data
 from variant_maker import (
     conformance_document,
     conformance_host,
@@ -218,9 +218,9 @@ def test_the_dependencies_follow_the_variant(tmp_path):
     for name in ("cuda", "hopper", "volta", "cpu", "plain"):
         write_variant(tmp_path, name, "1.0", "")
     plan = solve(tmp_path, "demo", **H100)
-    assert [pin.wheel.name for pin in plan.pins] == ["cuda", "demo", "hopper", "plain"]
+    assert [*plan.versions] == ["cuda", "demo", "hopper", "plain"]
     plan = solve(tmp_path, "demo", gpu=["none"])
-    assert [pin.wheel.name for pin in plan.pins] == ["cpu", "demo", "plain"]
+    assert [*plan.versions] == ["cpu", "demo", "plain"]
 
 
 def test_another_variant_is_taken_if_the_dependencies_of_the_best_conflict(tmp_path):
@@ -247,7 +247,7 @@ def test_a_requirement_with_a_wrong_marker_about_variants_refuses_the_file(tmp_p
         write_variant(tmp_path, "demo", version, "cu126", document, requires=requires)
     write_variant(tmp_path, "cuda", "1.0", "")
     plan = solve(tmp_path, "demo", **H100)
-    assert {pin.wheel.name: pin.wheel.version for pin in plan.pins} == {
+    assert plan.versions == {
         "cuda": "1.0",
         "demo": "1.0",
     }
@@ -310,7 +310,7 @@ def test_other_tools_read_the_lock(project, call):
 
     lock = project / "pylock.uv.toml"
     call(f"{DEMO} --gpu none --python {HERE} -o {lock.name}")
-    document = tomllib.loads(lock.read_text())
+    document = read_data(lock)
     assert document["tool"]["gpuenv"]["variants"][0]["label"] == "v1"
     Pylock.from_dict(document)
     python, uv = sys.executable, "uv pip install --quiet --preview-features pylock"
@@ -356,7 +356,7 @@ def test_the_lock_of_the_pep(project, call):
     assert path.read_text() == text
     (package,) = tomllib.loads(text)["packages"]
     assert package["wheels"][0]["name"] == "demo-1.0-py3-none-any-cu128.whl"
-    described = json.loads((project / "links" / "demo-1.0-variants.json").read_text())
+    described = read_data(project / "links" / "demo-1.0-variants.json")
     described["variants"] = {"cu128": described["variants"]["cu128"]}
     assert package["variants-json"] == described
     lock = api.read_lock(path.name)

@@ -7,12 +7,24 @@ input, 3 no solution, 4 the network, an index, an installer or this system faile
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 from .model import Host, Value
 
 
-class Reason(Value):
-    """One fact that speaks against a build.
+def error_text(error: Exception) -> str:
+    """Return the text of an error as one line."""
+    return " ".join(str(error).split())
+
+
+def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:
+    """Return "did you mean NAME?" with the known names that are close to a word; "" for none."""
+    close = get_close_matches(word, known, n=most, cutoff=0.6)
+    return f"did you mean {' or '.join(close)}?" if close else ""
+
+
+class Reason(Value, kw_only=False):
+    """One fact that speaks against a build. The first four fields may be given by position.
 
     `code` is kebab-case and stable (driver-floor, no-code-for-device, ...). `subject` is what the
     fact is about ("torch 2.15.0+cu132"). `need` and `have` are short texts. `source` is where the

@@ -150,8 +150,11 @@ def gpu_label(gpus: Sequence[Gpu], ordinal: int) -> str:
     return f"GPU {index}"
 
 
-class Problem(Value):
-    """Why a fact about the host is not known. `code` is kebab-case and stable."""
+class Problem(Value, kw_only=False):
+    """Why a fact about the host is not known. `code` is kebab-case and stable.
+
+    The fields may be given by position.
+    """
 
     code: str
     detail: str
@@ -198,6 +201,11 @@ class Host(Value):
         """The platform as the --platform flag takes it: linux-x86_64, linux-aarch64, win-amd64."""
         return "win-amd64" if self.os == "windows" else f"{self.os}-{self.machine}"
 
+    @property
+    def capabilities(self) -> tuple[ComputeCapability | None, ...]:
+        """The compute capability of each GPU."""
+        return tuple(gpu.compute_capability for gpu in self.gpus)
+
 
 # ---- packages ------------------------------------------------------------------------------------
 
@@ -243,6 +251,11 @@ class Wheel(Value):
         """Whether it is a source distribution."""
         return not self.filename.endswith(".whl")
 
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a file or a folder of this machine, by its URL."""
+        return self.url.startswith("file:")
+
 
 class WheelVariant(Value):
     """The variant of a wheel (PEP 825): which hosts the wheel was built for.
@@ -256,6 +269,14 @@ class WheelVariant(Value):
     label: str
     properties: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
     code: Code | None = None
+
+    @property
+    def features(self) -> dict[str, dict[str, tuple[str, ...]]]:
+        """The properties as PEP 825 writes them: {namespace: {feature: values}}."""
+        namespaces: dict[str, dict[str, tuple[str, ...]]] = {}
+        for namespace, feature, values in self.properties:
+            namespaces.setdefault(namespace, {})[feature] = values
+        return namespaces
 
 
 # ---- compatibility facts -------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
-from .errors import InputError
+from .errors import InputError, error_text
 from .model import Host, Value, parse_release
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def load_yaml(text: str | bytes) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ValueError(" ".join(str(error).split())) from None
+        raise ValueError(error_text(error)) from None
     finally:
         if collects:
             gc.enable()
@@ -199,7 +199,7 @@ def from_plain(data: object, kind: type[_Kind], where: str) -> _Kind:
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
-        text = " ".join(str(error).split())
+        text = error_text(error)
         if "`$" not in text:  # an error of the data as a whole has no place
             text += " - at `$`"
         if not where:

@@ -73,7 +73,7 @@ def classify(collection: Collection) -> Classes:
             host.python.free_threaded,
             host.driver_cuda if host.gpus else None,
             driver_step(host.driver, host.os) if host.gpus else "",
-            frozenset(gpu.compute_capability for gpu in host.gpus),
+            frozenset(host.capabilities),
         )
         known, nodes = groups.setdefault(key, (host, []))
         nodes.append(node)

@@ -133,10 +133,9 @@ def _is_weaker(host: Host, other: Host) -> bool:
         cuda, driver = host.driver_cuda or (0, 0), parse_release(host.driver or "0")
         return host.glibc or (0, 0), cuda, driver
 
-    capabilities = {gpu.compute_capability for gpu in host.gpus}
     return (
         _kind(host) == _kind(other)
-        and capabilities.issuperset(gpu.compute_capability for gpu in other.gpus)
+        and set(host.capabilities).issuperset(other.capabilities)
         and all(own <= its for own, its in zip(strength(host), strength(other), strict=True))
     )
 

@@ -93,8 +93,8 @@ def bill_of(metadata: str) -> str:
     name, version = str(message["Name"]), str(message["Version"])
     needed = [Requirement(text) for text in message.get_all("Requires-Dist", [])]
     names = sorted({need.name for need in needed if "extra" not in str(need.marker or "")})
-    parts = [sbom.Component(name=name, purl=sbom.pypi_purl(name)) for name in names]
-    purl = sbom.pypi_purl(name, version)
+    parts = [sbom.Component(name=name, purl=sbom.package_url("pypi", name)) for name in names]
+    purl = sbom.package_url("pypi", name, version)
     root = sbom.Component(name=name, version=version, purl=purl, requires=tuple(names))
     return sbom.text_of(sbom.cyclonedx(root, parts))
 

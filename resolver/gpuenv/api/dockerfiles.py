@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from ..compat.architectures import reaches_floor
 from ..compat.data import CompatibilityData
@@ -17,6 +18,7 @@ from .explanations import check_lock
 
 _TAG = re.compile(r"(?:^|/)(cu\d+|cpu)/?$")
 _Finding = tuple[int, Reason]  # the line that it is about
+_reason = partial(Reason, source="the Dockerfile")
 
 
 def explain_dockerfile(
@@ -142,10 +144,6 @@ def _line(file: Dockerfile, reason: Reason) -> int:
                 if wanted in (name, framework and framework.name):
                     return install.line
     return file.line
-
-
-def _reason(code: str, subject: str, need: str, have: str) -> Reason:
-    return Reason(code=code, subject=subject, need=need, have=have, source="the Dockerfile")
 
 
 def _of_image(file: Dockerfile, host: Host, data: CompatibilityData) -> Iterator[_Finding]:

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 # Reasons that another Python may resolve.
 _ABOUT_PYTHON = frozenset({"python", "lock-python", "lock-environment", "no-wheel-for-target"})
 _EDITED = Reason(
-    code="lock-edited",
-    subject="lock",
-    need="the content that was locked",
-    have="edited content",
+    "lock-edited",
+    "lock",
+    "the content that was locked",
+    "edited content",
     source="[tool.gpuenv] content",
 )
 

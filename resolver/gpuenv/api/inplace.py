@@ -21,7 +21,7 @@ from ..install import conda_history, environment_files, inplace_install, transac
 from ..install import wheels as wheel_installer
 from ..install.wheels import Progress, Prove
 from ..model import Host, IndexOptions, Lock, Needs, PackageChange, Pin, Plan, Request, Value
-from ..prefix import active_environment, interpreter_of, is_conda, is_venv, prefix_of
+from ..prefix import interpreter_of, is_conda, is_venv, prefix_of
 from ..probes.answers import Interpreter
 from ..requirements.overrides import Overrides
 from ..requirements.target import TargetEnvironment, parse_requirement
@@ -50,21 +50,16 @@ class InplaceInstallation(Value):
     steps: tuple[PackageChange, ...]
 
 
-def installable_python(python: str | None) -> str:
+def installable_python(python: str) -> str:
     """Return the interpreter of the environment to install into.
 
     Args:
-        python: the interpreter or the folder; None is the active environment.
+        python: the interpreter or the folder.
 
     Raises:
         InputError: there is no such environment, or `python` is a version.
     """
-    if python is None:
-        python = active_environment()
-        if python is None:
-            hint = "activate one, or name its interpreter: --python EXE"
-            raise InputError("no environment is active (gpuenv's own does not count)", hint=hint)
-    elif python.replace(".", "").removesuffix("t").isdigit():
+    if python.replace(".", "").removesuffix("t").isdigit():
         hint = "name the environment's interpreter"
         raise InputError(f"--python {python}: is a version", hint=hint)
     if not os.path.exists(python):

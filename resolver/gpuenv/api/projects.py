@@ -6,12 +6,18 @@ import importlib.metadata
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from difflib import get_close_matches
 from pathlib import Path
 
 from .. import activity
 from ..atomic_write import write_all, write_whole
-from ..errors import GpuEnvError, HostMismatchError, InputError, NoSolutionError, Reason
+from ..errors import (
+    GpuEnvError,
+    HostMismatchError,
+    InputError,
+    NoSolutionError,
+    Reason,
+    did_you_mean,
+)
 from ..index.source_trees import absolute
 from ..index.urls import file_url_to_path
 from ..lock import pylock
@@ -109,7 +115,7 @@ def profile_places(profile: Profile, folder: str) -> IndexOptions:
     options = profiles.index_options(profile, folder)
     direct = [parse_requirement(text).url for text in profile.requests if " @ " in text]
     urls = [absolute(url, folder) for url in filter(None, direct)]
-    paths = [file_url_to_path(url.partition("#")[0]) for url in urls if url.startswith("file:")]
+    paths = [file_url_to_path(url) for url in urls if url.startswith("file:")]
     folders = [path if os.path.isdir(path) else os.path.dirname(path) for path in paths]
     return options.replace(find_links=(*options.find_links, *folders))
 
@@ -347,8 +353,7 @@ def _require_pins(names: Sequence[str], project: Project, locks: Sequence[Lock |
     for name in names:
         if name not in pinned:
             is_profile = any(profile.name == name for profile in project.profiles)
-            close = get_close_matches(name, pinned, n=1, cutoff=0.6)
-            hint = f"did you mean {close[0]}?" if close else ""
+            hint = did_you_mean(name, pinned)
             if is_profile:
                 hint = f"profiles come before it: gpuenv lock {name} --upgrade"
             raise InputError(f"--upgrade {name}: no lock has a package of that name", hint=hint)
@@ -422,7 +427,7 @@ def fitting_lock(of_project: ProjectState, host: Host, target: str = "") -> Fitt
             continue
         if state.status in ("missing", "tampered", "unreadable"):
             code, have = f"lock-{state.status}", f"it is {state.status}"
-            reason = Reason(code=code, subject=state.path, need="to be locked", have=have)
+            reason = Reason(code, state.path, "to be locked", have)
             unusable.append((profile, (reason,)))
         else:
             lock = of_project.locks[state.path]

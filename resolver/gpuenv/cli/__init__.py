@@ -21,7 +21,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import cast
 
-from ..errors import GpuEnvError, InputError
+from ..errors import GpuEnvError, InputError, did_you_mean
 from ..render import plans
 from ..version import __version__
 from .output import configure, discard, print_errors, print_json, set_json
@@ -160,16 +160,17 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
 
 def _require_command(name: str, words: Sequence[str]) -> None:
     """End the process with one line if there is no such command, or none of `gpuenv pip`."""
+    message = ""
     if name not in COMMANDS and name not in added_commands():
         message = f"there is no command {name}{command_suggestion(name)}"
         if name.startswith("-"):
             message = f"{name}: a flag stands after its command"
-        print(f"gpuenv: {message} (see {program_name()} --help)", file=sys.stderr)
-        sys.exit(InputError.exit_status)
+        message += f" (see {program_name()} --help)"
     other = words[0] if name == "pip" and words else "install"
     same = other if other in COMMANDS else OF_OTHER_TOOLS.get(other)
     if other != "install" and same:
         message = f"{other} is no command of gpuenv pip, which installs only; use gpuenv {same}"
+    if message:
         print(f"gpuenv: {message}", file=sys.stderr)
         sys.exit(InputError.exit_status)
 
@@ -233,8 +234,8 @@ def _all_flags() -> set[str]:
 
 def suggestion(word: str, known: Sequence[str]) -> str:
     """Return "; did you mean NAME?" with the names that are close to a word; "" if none is."""
-    close = get_close_matches(word, known, n=2, cutoff=0.6)
-    return f"; did you mean {' or '.join(close)}?" if close else ""
+    meant = did_you_mean(word, known, 2)
+    return f"; {meant}" if meant else ""
 
 
 def command_suggestion(word: str) -> str:

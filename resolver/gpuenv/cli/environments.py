@@ -408,7 +408,7 @@ def _refuse_offline(arguments: Namespace, lock: Lock) -> None:
         return
     wheels = lock.wheels.pins if lock.wheels is not None else ()
     for wheel in (pin.wheel for pin in (*lock.pins, *wheels)):
-        if not wheel.url.startswith("file:"):
+        if not wheel.is_local:
             message = f"--offline: {wheel.name} {wheel.version} is of no local channel"
             hint = "conda packages are installed with a network: leave it out"
             raise InputError(message, hint=hint)

@@ -8,7 +8,6 @@ from typing import Any
 from .parser import Argument, Group, output_file, seconds
 
 TIMEOUT = 300.0  # seconds for all checks
-FORMATS = ("pylock", "requirements", "conda-explicit", "conda-lock")
 HOST_FLAGS = ("host", "gpu", "driver", "python", "platform", "glibc")
 
 # ---- the host and the project --------------------------------------------------------------------
@@ -147,7 +146,7 @@ SOLVE = (
     Argument(
         "--format",
         "Write this format; without -o, requirements go to stdout",
-        choices=FORMATS,
+        choices=("pylock", "requirements", "conda-explicit", "conda-lock"),
         default="",
     ),
     Argument(

@@ -20,6 +20,7 @@ from .flags import BUILDS, HOST, INSTALLER, OFFLINE
 from .output import print_json, print_report, print_step
 from .parser import Argument, Command, Group, Parser
 from .requests import check_names, is_described, read_host, read_request
+from .state import environment
 
 # Flags of pip that change nothing: gpuenv asks no questions.
 WITHOUT_EFFECT = (
@@ -153,7 +154,11 @@ class Install(Command):
         texts = arguments.requirement = [*arguments.requirement, *arguments.unknown]
         if not texts and not arguments.requirements:
             raise InputError("nothing to install: give a REQUIREMENT, or -r FILE")
-        arguments.python = inplace.installable_python(arguments.python)
+        python = arguments.python
+        if python is None:
+            hint = "activate one, or name its interpreter: --python EXE"
+            python = environment(hint, announced=False)
+        arguments.python = inplace.installable_python(python)
         target = inplace.InplaceTarget(arguments.python)
         check_names(texts)
         request, options, host = read_request(arguments, lambda: read_host(arguments))

@@ -87,9 +87,7 @@ class Run(Command):
             target = _script_environment(arguments, script, command[0])
             command = ["python", *command]
         elif target is None:
-            target = current_environment(
-                arguments, "name one: --target DIR, or make .venv: gpuenv install NAME"
-            )
+            target = current_environment(arguments)
         prefix = environment_folder(target)
         changed, shadows = loader_env.variables(os.environ, prefix)
         values = {name: value for name, value in changed.items() if value is not None}

@@ -14,7 +14,6 @@ import os
 from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from difflib import get_close_matches
 
 from .. import api
 from ..api.projects import ProjectState
@@ -24,6 +23,7 @@ from ..errors import (
     InputError,
     NotVerifiedError,
     StaleLockError,
+    did_you_mean,
 )
 from ..model import Host, Lock
 from ..prefix import active_environment, is_venv, venv_version
@@ -96,9 +96,9 @@ def named_lock(text: str) -> str:
         project = api.read_project()
         locks |= {profile.name: project.lock_path(profile) for profile in project.profiles}
     if text not in locks:
-        close = get_close_matches(text, locks, n=1, cutoff=0.6)
-        if close:
-            raise InputError(f"{text}: there is no such lock", hint=f"did you mean {close[0]}?")
+        meant = did_you_mean(text, locks)
+        if meant:
+            raise InputError(f"{text}: there is no such lock", hint=meant)
     return locks.get(text, text)
 
 
@@ -114,7 +114,7 @@ def is_another(lock: Lock, recorded: Lock) -> bool:
     return lock.pins != recorded.pins or lock.needs.python != recorded.needs.python
 
 
-def current_environment(arguments: Namespace, hint: str) -> str:
+def current_environment(arguments: Namespace) -> str:
     """Return the environment that a command of the user runs in.
 
     That of a project has the project's lock: a missing lock is made, and another lock is installed
@@ -122,7 +122,6 @@ def current_environment(arguments: Namespace, hint: str) -> str:
 
     Args:
         arguments: the parsed flags.
-        hint: how to name an environment.
 
     Raises:
         InputError: there is none.
@@ -142,6 +141,7 @@ def current_environment(arguments: Namespace, hint: str) -> str:
         if is_other and perform(["sync", "--target", target or ".venv"], arguments):
             raise NotVerifiedError("the environment is not verified", hint="nothing was run")
     is_announced = not (arguments.quiet or arguments.json)
+    hint = "name one: --target DIR, or make .venv: gpuenv install NAME"
     target = environment(hint, announced=is_announced)
     project = api.uninstalled_project(target) if is_announced and api.has_profiles() else ""
     if project:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
 
-from ..errors import InputError
+from ..errors import InputError, did_you_mean
 from ..model import Build, Code, Framework, Library, Value, Wheel, show_pair
 from ..requirements.target import PLATFORMS, is_prerelease, normalize_name, version_key
 from ..requirements.versions import public
@@ -100,10 +99,7 @@ class Catalog:
             for member in members:
                 variants += self._variants_of_distribution(member, platform)
         else:
-            close = get_close_matches(normalized, self.names(), n=3, cutoff=0.6)
-            hint = "`gpuenv matrix list` names all"
-            if close:
-                hint = f"did you mean {' or '.join(close)}?"
+            hint = did_you_mean(normalized, self.names(), 3) or "`gpuenv matrix list` names all"
             raise InputError(f"nothing is known about {name}", hint=hint)
         return Entry(
             name=normalized,

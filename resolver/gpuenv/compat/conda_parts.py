@@ -131,10 +131,10 @@ def needs_gpu_reasons(row: Row, host: Host) -> tuple[Reason, ...]:
     if host.gpus or row.cuda is None:
         return ()
     reason = Reason(
-        code="cuda-build",
-        subject=row.subject,
-        need="an NVIDIA GPU",
-        have="a host without a GPU",
+        "cuda-build",
+        row.subject,
+        "an NVIDIA GPU",
+        "a host without a GPU",
         source=RECORD_SOURCE,
     )
     return (reason,)
@@ -201,10 +201,10 @@ def lock_reasons(
             name = conda_versions.name_of(spec)
             reasons += [
                 Reason(
-                    code="conflict",
-                    subject=f"{row.name} {row.version}",
-                    need=spec,
-                    have=f"{name} {record['version']}",
+                    "conflict",
+                    f"{row.name} {row.version}",
+                    spec,
+                    f"{name} {record['version']}",
                     source=source,
                 )
                 for record in records
@@ -261,10 +261,10 @@ def both_own(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
         owners.setdefault((reason.code, reason.need), []).append(pair)
     return tuple(
         Reason(
-            code=code,
-            subject=_SUBJECTS.get(code, "frameworks"),
-            need=need,
-            have=first_texts(pairs),
+            code,
+            _SUBJECTS.get(code, "frameworks"),
+            need,
+            first_texts(pairs),
             source=evaluate.OWNER_SOURCE,
         )
         for (code, need), pairs in owners.items()
@@ -292,7 +292,7 @@ def two_libraries(libraries: Mapping[str, str], name: str, version: str) -> Reas
     if stem == "nvidia-cudnn":
         code, need = "two-cudnn", "one cuDNN in a prefix"
     subject, have = f"{name} {version}", f"{libraries[stem]} of conda"
-    return Reason(code=code, subject=subject, need=need, have=have, source=evaluate.OWNER_SOURCE)
+    return Reason(code, subject, need, have, source=evaluate.OWNER_SOURCE)
 
 
 def unsaid_constraints(row: Row, host: Host, data: CompatibilityData) -> Iterator[tuple[str, str]]:
@@ -372,10 +372,10 @@ def virtual_reasons(record: Record, virtual: Sequence[Virtual]) -> tuple[Reason,
         version, *builds = have.get(name, ["not there"])
         reasons.append(
             Reason(
-                code="virtual-package",
-                subject=f"{record['name']} {record['version']}",
-                need=" ".join(parts),
-                have=version if build == "*" else " ".join((version, *builds)),
+                "virtual-package",
+                f"{record['name']} {record['version']}",
+                " ".join(parts),
+                version if build == "*" else " ".join((version, *builds)),
                 source=RECORD_SOURCE,
             )
         )

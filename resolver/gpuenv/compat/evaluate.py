@@ -80,7 +80,7 @@ def other_build_reason(
     need = f"the build {wanted}, which was chosen by hand"
     if wanted[0].isdigit():
         need = f"for CUDA {wanted}, which was chosen by hand"
-    return Reason(code="other-build", subject=subject, need=need, have=have)
+    return Reason("other-build", subject, need, have)
 
 
 def build_reasons(
@@ -172,12 +172,12 @@ def source_reasons(
 def gpu_reason(subject: str, source: str = "") -> Reason:
     """Return that a release needs a GPU and that the host has none. Code: needs-gpu."""
     have = "a host without one"
-    return Reason(code="needs-gpu", subject=subject, need="a GPU", have=have, source=source)
+    return Reason("needs-gpu", subject, "a GPU", have, source=source)
 
 
 def _not_in_data(code: str, subject: str) -> tuple[Reason, ...]:
     need, have = "a release that the data knows", "not in the compatibility data"
-    return (Reason(code=code, subject=subject, need=need, have=have),)
+    return (Reason(code, subject, need, have),)
 
 
 def driver_reasons(
@@ -313,7 +313,7 @@ def claim_reasons(subject: str, variant: WheelVariant) -> tuple[Reason, ...]:
 
 
 def _variant_reason(code: str, subject: str, need: str, have: str) -> Reason:
-    return Reason(code=code, subject=subject, need=need, have=have, source=rules.VARIANT_SOURCE)
+    return Reason(code, subject, need, have, source=rules.VARIANT_SOURCE)
 
 
 def device_tier(code: Code, host: Host) -> int:
@@ -368,7 +368,7 @@ def needs_of_gpus(
         floor = data.driver_floor(cuda, host.os)
         if floor is not None:
             floors.append(floor[0])
-    capabilities = {gpu.compute_capability for gpu in host.gpus if gpu.compute_capability}
+    capabilities = set(filter(None, host.capabilities))
     # The lock may go to any host with a driver of the floor. So PTX counts only if a device of this
     # host depends on it; then the first driver that compiles it belongs to the floor.
     compiled = [
@@ -585,9 +585,7 @@ def disagreement_reason(
         have = other_subject
     elif other.is_topic and not agreement.is_topic:
         have = f"{other_subject} ({other.text})"
-    return Reason(
-        code=agreement.code, subject=subject, need=need, have=have, source=agreement.source
-    )
+    return Reason(agreement.code, subject, need, have, source=agreement.source)
 
 
 def packages_of_pins(
@@ -721,10 +719,10 @@ def environment_findings(
     for package in frameworks.values():
         if not host.gpus and package.build is not None and package.build.cuda is not None:
             reason = Reason(
-                code="gpu-unused",
-                subject=package.build_subject,
-                need="a GPU to be of use",
-                have="a host without a GPU: it runs on the CPU",
+                "gpu-unused",
+                package.build_subject,
+                "a GPU to be of use",
+                "a host without a GPU: it runs on the CPU",
                 source=package.build.code.source,
             )
             yield reason, (package.name,)
@@ -768,10 +766,10 @@ def _release_findings(packages: Sequence[Package], data: CompatibilityData) -> I
         for package in concerned:
             for need in missing:
                 reason = Reason(
-                    code="extension-release",
-                    subject=package.subject,
-                    need=need,
-                    have=f"none beside {beside}",
+                    "extension-release",
+                    package.subject,
+                    need,
+                    f"none beside {beside}",
                     source=row.source,
                 )
                 yield reason, (package.name,)
@@ -850,10 +848,10 @@ def _unknown_driver(
         return
     release, source = max(known, key=lambda floor: parse_release(floor[0]))
     reason = Reason(
-        code="driver-unknown",
-        subject="driver",
-        need=f"driver {release} or newer",
-        have="a driver release that is not known",
+        "driver-unknown",
+        "driver",
+        f"driver {release} or newer",
+        "a driver release that is not known",
         source=source,
     )
     yield reason, ()
@@ -874,19 +872,19 @@ def _cudnn_of_build(part: Package, packages: Sequence[Package], host: Host) -> I
             yield from _about(reasons, fitting[0], part)  # `agreements` compare the majors
     elif releases:
         reason = Reason(
-            code="cuda-major",
-            subject=part.build_subject,
-            need=required,
-            have=" and ".join(release.subject for release in releases),
+            "cuda-major",
+            part.build_subject,
+            required,
+            " and ".join(release.subject for release in releases),
             source=rules.OWNER_SOURCE,
         )
         yield reason, (releases[0].name, part.name)
     elif host.os == "linux" and host.gpus:  # on Windows the framework's own wheel holds cuDNN
         reason = Reason(
-            code="cudnn-unknown",
-            subject=part.build_subject,
-            need=f"cuDNN {build.cudnn} or a newer release of its major",
-            have="none in the environment: the system's is loaded if there is one",
+            "cudnn-unknown",
+            part.build_subject,
+            f"cuDNN {build.cudnn} or a newer release of its major",
+            "none in the environment: the system's is loaded if there is one",
             source=rules.CUDNN_SOURCE,
         )
         yield reason, (part.name,)

@@ -140,7 +140,7 @@ def _device_reason(
         need = f"code for compute capability {show_pair(capability)} ({gpu.name})"
         older = code.unknown_below is not None and capability < code.unknown_below
         have = show_code(Code(sass=None) if older else code)
-    return Reason(code=name, subject=subject, need=need, have=have, source=source)
+    return Reason(name, subject, need, have, source=source)
 
 
 def needs_jetson_wheels(gpus: Iterable[Gpu]) -> bool:
@@ -153,7 +153,7 @@ def cpu_build_reasons(subject: str, code: Code, host: Host) -> tuple[Reason, ...
     if needs_jetson_wheels(host.gpus):
         return device_reasons(subject, code, host)
     need, have = "a CUDA build", "a CPU build"
-    return (Reason(code="cpu-build", subject=subject, need=need, have=have, source=code.source),)
+    return (Reason("cpu-build", subject, need, have, source=code.source),)
 
 
 def driver_reasons(
@@ -190,7 +190,7 @@ def driver_reasons(
     else:
         code = "driver-floor-unknown"
         need = f"a driver for CUDA {show_pair(cuda)}, whose oldest driver is not known"
-    return (Reason(code=code, subject=subject, need=need, have=have, source=source),)
+    return (Reason(code, subject, need, have, source=source),)
 
 
 def cuda_bound_reasons(
@@ -218,10 +218,7 @@ def cuda_bound_reasons(
     code, have = "driver-cuda", f"a driver for CUDA {show_pair(driver_cuda)}"
     if driver_cuda is None:
         code, have = "driver-cuda-unknown", "a driver whose CUDA is not known"
-    return tuple(
-        Reason(code=code, subject=subject, need=need, have=have, source=VARIANT_SOURCE)
-        for need in needs
-    )
+    return tuple(Reason(code, subject, need, have, source=VARIANT_SOURCE) for need in needs)
 
 
 def branch_reasons(
@@ -259,7 +256,7 @@ def branch_reasons(
         need = f"a driver branch that the data knows (R{newest_branch} or older)"
         needs.append(("driver-branch-unknown", "driver", need, ""))
     return tuple(
-        Reason(code=code, subject=subject, need=need, have=have, source=source)
+        Reason(code, subject, need, have, source=source)
         for code, subject, need, source in dict.fromkeys(needs)
     )
 
@@ -278,7 +275,7 @@ def cudnn_reasons(subject: str, build_cudnn: str, runtime_cudnn: str) -> tuple[R
     else:
         code, need = "cudnn-version", f"cuDNN {show_pair(build)} or a newer {build[0]}.x"
     have = f"cuDNN {runtime_cudnn}"
-    return (Reason(code=code, subject=subject, need=need, have=have, source=CUDNN_SOURCE),)
+    return (Reason(code, subject, need, have, source=CUDNN_SOURCE),)
 
 
 def bad_release_reasons(subject: str, verdict: tuple[str, str, str] | None) -> tuple[Reason, ...]:
@@ -295,7 +292,7 @@ def bad_release_reasons(subject: str, verdict: tuple[str, str, str] | None) -> t
         return ()
     severity, text, source = verdict
     need = "a release that is not known to be bad"
-    reason = Reason(code=f"known-{severity}", subject=subject, need=need, have=text, source=source)
+    reason = Reason(f"known-{severity}", subject, need, text, source=source)
     return (reason,)
 
 
@@ -314,10 +311,10 @@ def framework_reasons(
     """
     return tuple(
         Reason(
-            code="extension-release",
-            subject=subject,
-            need=f"{name} {shown_release(specifier)}",
-            have=f"{name} {versions[name]}",
+            "extension-release",
+            subject,
+            f"{name} {shown_release(specifier)}",
+            f"{name} {versions[name]}",
             source=links.source,
         )
         for name, specifier in links.frameworks
@@ -343,4 +340,4 @@ def shared_path_reasons(
     have = " and ".join(f"{name} {versions[name]}" for name in members)
     have += f" install the same files; {members[-1]} is installed last and wins"
     code, path, need = "shared-paths", family.path, "one owner"
-    return (Reason(code=code, subject=path, need=need, have=have, source=family.source),)
+    return (Reason(code, path, need, have, source=family.source),)

@@ -156,8 +156,7 @@ def _suitable_targets(values: Iterable[str], host: Host) -> tuple[str, ...]:
             continue
         target, is_real = parsed
         runs = sass_runs if is_real else ptx_runs
-        capabilities = [gpu.compute_capability for gpu in host.gpus]
-        if any(capability is None or runs(target, capability) for capability in capabilities):
+        if any(device is None or runs(target, device) for device in host.capabilities):
             serving.append((is_real, parse_target(target), value))
     return tuple(value for *_, value in sorted(serving, key=lambda row: row[:2], reverse=True))
 

@@ -76,7 +76,7 @@ def linux_on_windows(host: Host) -> Iterator[ChangedHost]:
 
 def fewer_gpus(host: Host) -> Iterator[ChangedHost]:
     """Yield, for a host with different GPUs, the GPUs of one compute capability alone."""
-    capabilities = dict.fromkeys(gpu.compute_capability for gpu in host.gpus)
+    capabilities = dict.fromkeys(host.capabilities)
     if len(capabilities) < 2:
         return
     for capability in capabilities:

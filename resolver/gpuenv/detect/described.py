@@ -113,7 +113,7 @@ def _this_machine() -> Host:
     kind, machine = system.machine_here()
     glibc, glibc_source = system.glibc_here()
     target = find_target(None, os.environ)
-    problem = Problem(code="no-gpu", detail="no GPU was described", hint=system.NO_GPU_HINT)
+    problem = Problem("no-gpu", "no GPU was described", system.NO_GPU_HINT)
     return Host(
         os=kind,
         machine=machine,

@@ -80,15 +80,15 @@ def complete(
         problem = missing_driver(root, surroundings)
         if reading.devices and problem is not None and problem.code != "driver-libraries-missing":
             problem = Problem(  # GPUs are listed: the machine has some
-                code="driver-libraries-missing",
-                detail="nvidia-smi lists GPUs, but libnvidia-ml.so.1 was not found",
-                hint="install the driver's compute libraries of the loaded release",
+                "driver-libraries-missing",
+                "nvidia-smi lists GPUs, but libnvidia-ml.so.1 was not found",
+                "install the driver's compute libraries of the loaded release",
             )
     elif reading.state == "unbound" and not reading.devices:
         problem = Problem(
-            code="nvml-binding-missing",
-            detail="the Python package nvidia-ml-py is not installed where gpuenv runs",
-            hint="install nvidia-ml-py in gpuenv's environment",
+            "nvml-binding-missing",
+            "the Python package nvidia-ml-py is not installed where gpuenv runs",
+            "install nvidia-ml-py in gpuenv's environment",
         )
     if problem is not None:
         reading.problems.append(problem)
@@ -250,5 +250,5 @@ def add_tegra(reading: Reading, root: str) -> None:
         soc = compatible.replace("\0", " ").strip() or "unknown"
         detail = f"this Jetson's SoC is none of {', '.join(_TEGRA_CAPABILITIES)}: {soc}"
         hint = "give its compute capability with --gpu sm_XY"
-        reading.problems.append(Problem(code="tegra-unknown-model", detail=detail, hint=hint))
+        reading.problems.append(Problem("tegra-unknown-model", detail, hint))
         break

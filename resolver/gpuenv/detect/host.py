@@ -96,7 +96,7 @@ def detect(
     gpus, visible_problems, visible_sources = visible.select(reading.devices, env, reading.driver)
     problems = (*reading.problems, *visible_problems)
     if not reading.devices and not problems:
-        no_gpu = Problem(code="no-gpu", detail="NVML lists no device", hint=system.NO_GPU_HINT)
+        no_gpu = Problem("no-gpu", "NVML lists no device", system.NO_GPU_HINT)
         problems = (no_gpu,)
     return Host(
         os=kind,

@@ -123,7 +123,7 @@ def read(root: str, kernel: str | None, seconds: float = SECONDS) -> Reading:
     if thread.is_alive():
         detail = f"NVML gave no answer in {seconds:g} s"
         hint = "see the kernel log, and reboot"
-        problems.append(Problem(code="nvml-timeout", detail=detail, hint=hint))
+        problems.append(Problem("nvml-timeout", detail, hint))
         return Reading("hung", problems=problems)
     return session
 
@@ -143,13 +143,13 @@ def _load(root: str) -> tuple[str, list[Problem]]:
         message = str(error)
     if not message.startswith(_NOT_FOUND_MESSAGES):
         hint = f"{system.CONTAINER_HINT}; otherwise reinstall the driver"
-        return "failed", [Problem(code="driver-libraries-broken", detail=message, hint=hint)]
+        return "failed", [Problem("driver-libraries-broken", message, hint)]
     for folder in system.DRIVER_FOLDERS:
         with suppress(OSError):
             ctypes.CDLL(os.path.join(root, folder, _SONAME))
             detail = f"the driver's libraries are in /{folder}, where the loader does not search"
             hint = f"add /{folder} to LD_LIBRARY_PATH or to the loader's configuration (ldconfig)"
-            return "ok", [Problem(code="driver-libraries-off-path", detail=detail, hint=hint)]
+            return "ok", [Problem("driver-libraries-off-path", detail, hint)]
     return "missing", []
 
 
@@ -197,9 +197,9 @@ class _Session(Reading):
                 self._add_problem(error.value, "the driver's CUDA version")
                 return
             missing = Problem(
-                code="libcuda-missing",
-                detail="NVML works, but the loader finds no libcuda.so.1: CUDA cannot start",
-                hint="install the driver's libcuda; in a container set"
+                "libcuda-missing",
+                "NVML works, but the loader finds no libcuda.so.1: CUDA cannot start",
+                "install the driver's libcuda; in a container set"
                 " NVIDIA_DRIVER_CAPABILITIES=compute,utility",
             )
             self.problems.append(missing)
@@ -304,7 +304,7 @@ class _Session(Reading):
             libraries = self._library_release()
             detail += f"; the kernel module is {kernel}, the libraries are {libraries}"
         code, hint = _PROBLEMS.get(number, _OTHER_PROBLEM)
-        self.problems.append(Problem(code=code, detail=detail, hint=hint))
+        self.problems.append(Problem(code, detail, hint))
 
     def _library_release(self) -> str:
         """Return NVML's own release, which it reports before it starts.

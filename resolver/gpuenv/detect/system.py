@@ -191,28 +191,28 @@ def missing_driver(root: str, surroundings: Container[str]) -> Problem | None:
     if traces:
         hint = "install the driver's compute libraries of the loaded release"
         return Problem(
-            code="driver-libraries-missing",
-            detail=f"{traces[0]} exists, but libnvidia-ml.so.1 was not found",
-            hint=CONTAINER_HINT if is_container else hint,
+            "driver-libraries-missing",
+            f"{traces[0]} exists, but libnvidia-ml.so.1 was not found",
+            CONTAINER_HINT if is_container else hint,
         )
     if is_wsl2:
         return Problem(
-            code="no-gpu",
-            detail="WSL 2 has no NVIDIA libraries in /usr/lib/wsl/lib",
-            hint=f"install NVIDIA's driver for Windows (and none inside WSL); {NO_GPU_HINT}",
+            "no-gpu",
+            "WSL 2 has no NVIDIA libraries in /usr/lib/wsl/lib",
+            f"install NVIDIA's driver for Windows (and none inside WSL); {NO_GPU_HINT}",
         )
     gpus = _pci_gpus(root)
     if gpus:
         where = " on the container host" if is_container else ""
         return Problem(
-            code="driver-not-installed",
-            detail=f"the PCI bus has an NVIDIA GPU without NVIDIA's driver: {', '.join(gpus)}",
-            hint=f"install NVIDIA's driver{where}, or {NO_GPU_HINT}",
+            "driver-not-installed",
+            f"the PCI bus has an NVIDIA GPU without NVIDIA's driver: {', '.join(gpus)}",
+            f"install NVIDIA's driver{where}, or {NO_GPU_HINT}",
         )
     return Problem(
-        code="no-gpu",
-        detail="this machine has no NVIDIA GPU and no NVIDIA driver",
-        hint=NO_GPU_HINT,
+        "no-gpu",
+        "this machine has no NVIDIA GPU and no NVIDIA driver",
+        NO_GPU_HINT,
     )
 
 

@@ -51,9 +51,9 @@ def select(
     """
     problems = [
         Problem(
-            code="mig-no-instance",
-            detail=f"GPU {device.index} is in MIG mode and has no instance",
-            hint="create one (nvidia-smi mig -cgi ... -C), or turn MIG mode off",
+            "mig-no-instance",
+            f"GPU {device.index} is in MIG mode and has no instance",
+            "create one (nvidia-smi mig -cgi ... -C), or turn MIG mode off",
         )
         for device in devices
         if device.mig and not device.instances
@@ -72,10 +72,10 @@ def select(
         # CUDA may number the devices in another order than NVML.
         if by_index and 0 < len(picks) < len(devices):
             unknown_order = Problem(
-                code="device-order",
-                detail=f"{_VARIABLE}={value} selects from unlike devices by index,"
+                "device-order",
+                f"{_VARIABLE}={value} selects from unlike devices by index,"
                 " and the indexes follow CUDA's fastest-first order",
-                hint="set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name the devices by UUID;"
+                "set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name the devices by UUID;"
                 " until then every device counts as visible",
             )
             problems.append(unknown_order)
@@ -92,9 +92,9 @@ def select(
     for gpu in gpus:
         if gpu.compute_mode == "prohibited":
             prohibited = Problem(
-                code="compute-prohibited",
-                detail=f"GPU {gpu.index} is in compute mode prohibited",
-                hint=f"nvidia-smi -i {gpu.index} -c DEFAULT",
+                "compute-prohibited",
+                f"GPU {gpu.index} is in compute mode prohibited",
+                f"nvidia-smi -i {gpu.index} -c DEFAULT",
             )
             problems.append(prohibited)
     return gpus, tuple(problems), tuple(sources)
@@ -136,26 +136,25 @@ def _pick(
             reason = f"is not below the number of devices, {len(devices)}"
         if len(named) != 1:
             missing = Problem(
-                code="visible-device-missing",
-                detail=f"{_VARIABLE}: {entry.strip()!r} {reason}",
-                hint="nvidia-smi -L lists the devices; the entries from this one on are not"
-                " visible",
+                "visible-device-missing",
+                f"{_VARIABLE}: {entry.strip()!r} {reason}",
+                "nvidia-smi -L lists the devices; the entries from this one on are not visible",
             )
             return picks, missing
         if named[0] in picks:
             repeated = Problem(
-                code="visible-devices-repeated",
-                detail=f"{_VARIABLE}={value} names a device twice, which hides every device",
-                hint="name each device once",
+                "visible-devices-repeated",
+                f"{_VARIABLE}={value} names a device twice, which hides every device",
+                "name each device once",
             )
             return [], repeated
         picks += named
     if picks:
         return picks, None
     hidden = Problem(
-        code="devices-hidden",
-        detail=f"{_VARIABLE}={value!r} hides every device",
-        hint=f"unset {_VARIABLE} to use the GPU",
+        "devices-hidden",
+        f"{_VARIABLE}={value!r} hides every device",
+        f"unset {_VARIABLE} to use the GPU",
     )
     return [], hidden
 

@@ -93,7 +93,7 @@ def _is_program(path: str) -> bool:
 def _fact(row: JudgedFile, host: Host) -> Fact:
     targets = (*(row.code.sass or ()), *(row.code.ptx or ()))
     newest = max((parse_target(target)[0] for target in targets), default=(0, 0))
-    capabilities = [gpu.compute_capability for gpu in host.gpus if gpu.compute_capability]
+    capabilities = filter(None, host.capabilities)
     subject = "newer" if any(capability > newest for capability in capabilities) else "older"
     if any("driver" in reason.code for reason in row.reasons):
         subject = "driver"

@@ -137,7 +137,7 @@ def _is_circle(
     plan: Plan, failing: Failing, companions: Iterable[str], installed: Mapping[str, str]
 ) -> bool:
     """Whether a plan has the failing builds again, and the companions that are installed."""
-    pins = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
+    pins = plan.versions
     return all(_is_same(choice.framework, choice, failing) for choice in plan.choices) and all(
         pins.get(name, "").partition("+")[0] == installed[name].partition("+")[0]
         for name in companions

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-from ..errors import InputError, NotAttestedError
+from ..errors import InputError, NotAttestedError, error_text
 from ..model import IndexOptions, Pin, Wheel
 from ..serialize import canonical_json
 from .http import OK, Transport
@@ -90,8 +90,8 @@ def publishers(wheel: Wheel, transport: Transport) -> tuple[str, ...]:
             try:
                 kind, _ = attestation.verify(bundle.publisher, file, offline=True)
             except AttestationError as error:
-                detail = " ".join(str(error).split())
-                raise NotAttestedError(f"an attestation does not hold: {detail}") from None
+                message = f"an attestation does not hold: {error_text(error)}"
+                raise NotAttestedError(message) from None
             if kind == AttestationType.PYPI_PUBLISH_V1:
                 identities.add(identity)
     if not identities:

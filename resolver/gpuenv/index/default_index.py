@@ -23,7 +23,7 @@ from configparser import RawConfigParser
 
 from platformdirs import site_config_dir, user_config_dir
 
-from ..errors import InputError
+from ..errors import InputError, error_text
 from ..model import IndexOptions, Value
 from ..serialize import parse_toml, read_input
 
@@ -133,8 +133,8 @@ def _pip_settings() -> dict[str, str]:
     try:
         parser.read(pip_files(), encoding="utf-8")
     except (ConfigurationError, UnicodeError) as error:
-        message = " ".join(str(error).split())
-        raise InputError(f"pip's configuration cannot be read: {message}", hint=_HINT) from None
+        message = f"pip's configuration cannot be read: {error_text(error)}"
+        raise InputError(message, hint=_HINT) from None
     settings = {}
     for section in ("global", "install"):
         for key, value in parser[section].items() if parser.has_section(section) else ():

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 from .. import activity
-from ..errors import PackageIndexError
+from ..errors import PackageIndexError, error_text
 from ..model import Value
 from .default_index import default_index
 from .urls import redact_url, split_credentials
@@ -428,7 +428,7 @@ def describe_failure(error: Exception, timeout: tuple[float, float]) -> tuple[st
     elif isinstance(error, (own.RequestException, kinds.HTTPError)):
         problem = f"cannot be requested: {type(error).__name__}"
     else:  # an OSError of the disk, or a missing CA bundle
-        problem = f"cannot be requested: {' '.join(str(error).split())}"
+        problem = f"cannot be requested: {error_text(error)}"
     return problem, may_help
 
 

@@ -136,7 +136,7 @@ class FileReader:
         if wheel.is_sdist:
             content, is_built, built_with = self._read_sdist(wheel)
             key = built_key if is_built else key
-        elif wheel.url.startswith("file:"):
+        elif wheel.is_local:
             content = _read_local(file_url_to_path(wheel.url))
         else:
             content = self._fetch(wheel)
@@ -216,7 +216,7 @@ class FileReader:
         if not framework:
             self._builder.require_hope(wheel)  # before a download
         with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder:
-            if wheel.url.startswith("file:"):
+            if wheel.is_local:
                 path = file_url_to_path(wheel.url)
             else:
                 self._require_network(f"the dependencies of {wheel.filename} are")
@@ -400,7 +400,7 @@ class FileReader:
                 "(NAME-VERSION-TAGS.whl)"
             )
         wheel = wheels[0]
-        if wheel.url.startswith("file:"):
+        if wheel.is_local:
             path = file_url_to_path(wheel.url)
             if os.path.exists(path) and not os.path.isfile(path):  # a pipe may never end
                 raise InputError(f"{path} is not a regular file")
@@ -496,7 +496,7 @@ class FileReader:
         return content
 
     def _read_variant_of_wheel(self, wheel: Wheel) -> bytes:
-        if wheel.url.startswith("file:"):
+        if wheel.is_local:
             return _read_local(file_url_to_path(wheel.url), WHEEL_FILE)
         cached = self._cache.get(_VARIANTS_KIND, wheel.sha256, bytes) if wheel.sha256 else None
         if cached is not None:
@@ -511,7 +511,7 @@ class FileReader:
 def _unusable(
     subject: str, need: str, have: str, source: str = "", *, code: str = "bad-metadata"
 ) -> UnusableFileError:
-    reason = Reason(code=code, subject=subject, need=need, have=have, source=source)
+    reason = Reason(code, subject, need, have, source=source)
     return UnusableFileError(reason)
 
 
@@ -821,7 +821,7 @@ def open_wheel(wheel: Wheel, transport: Transport, progress: Callable[[str], Non
     Raises:
         PackageIndexError: it could not be read, or has another sha256 than the index says.
     """
-    if wheel.url.startswith("file:"):
+    if wheel.is_local:
         return open(file_url_to_path(wheel.url), "rb")
     try:
         return RemoteFile(transport, wheel, WHEEL_BLOCK)  # type: ignore[return-value]

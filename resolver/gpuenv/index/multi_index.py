@@ -184,7 +184,7 @@ class MultiIndex(Index):
     def _note_failure(self, source: Source, error: PackageIndexError) -> None:
         if isinstance(source, OwnIndex) and not isinstance(error, OfflineError):
             name, have = source.row.name, str(error)
-            reason = Reason(code="index-failed", subject=name, need="", have=have)
+            reason = Reason("index-failed", name, "", have)
             self._failures.setdefault(name, reason)
 
     def failures(self) -> tuple[Reason, ...]:

@@ -362,10 +362,10 @@ def _failure(sdist: Wheel, problem: str, output: str = "", need: str = "") -> Bu
     if missing is not None:
         need, problem = f"{missing[1]} at build time", "build requirements that lack it"
     reason = Reason(
-        code="build-failed",
-        subject=f"{sdist.name} {sdist.version}".strip() or "the project",
-        need=need or "a build of its source distribution that works",
-        have=problem,
+        "build-failed",
+        f"{sdist.name} {sdist.version}".strip() or "the project",
+        need or "a build of its source distribution that works",
+        problem,
     )
     return BuildFailedError(reason, output, missing[1] if missing is not None else "")
 

@@ -42,7 +42,7 @@ def locked(url: str, *, offline: bool) -> str:
         PackageIndexError: git failed.
     """
     if not url.startswith("git+"):
-        path = file_url_to_path(url.partition("#")[0])
+        path = file_url_to_path(url)
         if not os.path.isdir(path):
             raise InputError(f"{path}: is no folder")
         return url
@@ -75,7 +75,7 @@ def folder_of(url: str, *, offline: bool = False) -> str:
         PackageIndexError: git failed.
     """
     if not url.startswith("git+"):
-        return file_url_to_path(url.partition("#")[0])
+        return file_url_to_path(url)
     commit = read_commit(url)
     key = text_digest(f"{commit.url}@{commit.commit}")
     above, subject = os.path.join(cache_folder(), "git"), redact_url(commit.url)

@@ -191,7 +191,7 @@ class FindLinks(Source):
     def variants_file(self, wheel: Wheel) -> tuple[str, str | None] | None:
         """Implement Source.variants_file, by the file beside the wheel or on a page."""
         name = index_file_name(wheel.filename)
-        if wheel.url.startswith("file:"):
+        if wheel.is_local:
             path = os.path.join(os.path.dirname(file_url_to_path(wheel.url)), name)
             return (path_to_file_url(path), None) if os.path.isfile(path) else None
         return self._variant_files.get(name)
@@ -270,12 +270,12 @@ class FindLinks(Source):
         return [
             wheel
             for wheel in (listed.files() if listed is not None else ())
-            if not wheel.url.startswith("file:") or os.path.isfile(file_url_to_path(wheel.url))
+            if not wheel.is_local or os.path.isfile(file_url_to_path(wheel.url))
         ]
 
     def _complete(self, wheel: Wheel) -> Wheel:
         """Add the size, hash and Requires-Python of a local file."""
-        if not wheel.url.startswith("file:"):
+        if not wheel.is_local:
             return wheel
         path, cache = file_url_to_path(wheel.url), self._pages.cache
         try:

@@ -111,13 +111,10 @@ def parse(content: bytes, name: str) -> ReleaseVariants:
 
 def metadata_of(release: ReleaseVariants, variant: WheelVariant) -> str:
     """Return the metadata of one variant of a release, as JSON text of the same format."""
-    properties: dict[str, dict[str, list[str]]] = {}
-    for namespace, feature, values in variant.properties:
-        properties.setdefault(namespace, {})[feature] = list(values)
     document: dict[str, object] = {
         "$schema": release.schema,
         "default-priorities": {"namespace": list(release.namespaces)},
-        "variants": {variant.label: properties},
+        "variants": {variant.label: variant.features},
     }
     if release.providers:
         providers = {}

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ..compat import conda_parts, evaluate
 from ..compat.conda_records import Record
 from ..compat.data import CompatibilityData
-from ..errors import InputError, InstallError, Reason, is_doubt
+from ..errors import InputError, InstallError, Reason, error_text, is_doubt
 from ..index.urls import file_url_to_path
 from ..model import Host, Lock, Pin
 from ..prefix import conda_packages, is_conda
@@ -178,8 +178,7 @@ def run_transaction(
         except InstallError:
             raise
         except Exception as error:
-            text = " ".join(str(error).split())
-            raise InstallError(f"installing failed (conda: {text})") from None
+            raise InstallError(f"installing failed (conda: {error_text(error)})") from None
 
 
 def _check_local_files(pins: Sequence[Pin], target: str) -> None:
@@ -190,7 +189,7 @@ def _check_local_files(pins: Sequence[Pin], target: str) -> None:
     installed = conda_packages(target)
     for pin in pins:
         wheel = pin.wheel
-        if not wheel.url.startswith("file:"):
+        if not wheel.is_local:
             continue
         if installed.get(wheel.name, {}).get("sha256") == wheel.sha256:
             continue

@@ -144,7 +144,7 @@ def _violations(
     for subject, spec in specs:
         if _is_met(spec, new) is False:
             have = _have(new[conda_versions.name_of(spec)])
-            yield Reason(code=code, subject=subject, need=spec, have=have)
+            yield Reason(code, subject, spec, have)
 
 
 def _met_needs(
@@ -177,7 +177,7 @@ def _python_reasons(
     for wheel in wheels:
         subject = f"{wheel.name} {wheel.version} (wheel)"
         need, have = f"Python {minor}", _have(new["python"])
-        yield Reason(code="wheel-python", subject=subject, need=need, have=have)
+        yield Reason("wheel-python", subject, need, have)
 
 
 def _wheel_reasons(
@@ -203,7 +203,7 @@ def _wheel_reasons(
             versions = (str(old.get("version")), str(record.get("version")))
             if [admits(requirement.specifier, version) for version in versions] == [True, False]:
                 need = f"{requirement.name}{requirement.specifier}"
-                yield Reason(code="conflict", subject=subject, need=need, have=_have(record))
+                yield Reason("conflict", subject, need, _have(record))
 
 
 def _overwritten_wheels(
@@ -215,7 +215,7 @@ def _overwritten_wheels(
             subject = f"{wheel.name} {wheel.version} (wheel)"
             need = f"to be uninstalled first (pip uninstall {wheel.name})"
             have = _have(providers[wheel.name])
-            yield Reason(code="two-distributions", subject=subject, need=need, have=have)
+            yield Reason("two-distributions", subject, need, have)
 
 
 def _overwritten_packages(
@@ -231,4 +231,4 @@ def _overwritten_packages(
             subject = f"{distribution.name} {distribution.version} of conda"
             need = f"to be removed first (conda remove {distribution.name})"
             have = f"the wheel {wheel.name} {wheel.version} in the lock"
-            yield Reason(code="two-distributions", subject=subject, need=need, have=have)
+            yield Reason("two-distributions", subject, need, have)

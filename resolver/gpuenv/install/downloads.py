@@ -202,15 +202,14 @@ def with_local_files(lock: Lock, folders: Sequence[str], *, no_index: bool) -> L
     pins = []
     for pin in lock.pins:
         wheel = pin.wheel
-        is_local = wheel.url.startswith("file:")
-        found = pin if is_local and _is_below(wheel.url, _folder_urls(folders)) else None
+        found = pin if wheel.is_local and _is_below(wheel.url, _folder_urls(folders)) else None
         for urls, built in places if found is None else ():
             local = _built_for(pin, urls, built).wheel
             url = urls.get(file_name(local))
             if url is not None:
                 found = pin.replace(wheel=local.replace(url=url, index=""))
                 break
-        if found is None and no_index and not is_local:
+        if found is None and no_index and not wheel.is_local:
             release = f"{wheel.name} {wheel.version}"
             message = f"{file_name(wheel)} of {release} is in no --find-links folder"
             hint = f"download it with gpuenv download: {redact_url(wheel.url)}"

@@ -163,8 +163,7 @@ def _cuda(lock: Lock, name: str) -> CudaVersion | None:
 
 
 def _capabilities(lock: Lock) -> list[Pair]:
-    known = {gpu.compute_capability for gpu in lock.host.gpus if gpu.compute_capability}
-    return sorted(known)
+    return sorted(set(filter(None, lock.host.capabilities)))
 
 
 def _served(capability: Pair, compiled: Iterable[Pair]) -> Pair:

@@ -172,9 +172,7 @@ def owner_conflicts(
                 needs = [inner for inner in needs if not contains(inner.specifier, wheel.version)]
             if needs and dependent.name not in planned:
                 have = f"{dependent.name} {dependent.version}, which needs {needs[0]}"
-                reason = Reason(
-                    code="file-owner", subject=subject, need=need, have=have, source="installed"
-                )
+                reason = Reason("file-owner", subject, need, have, source="installed")
                 reasons.append(reason)
     return removed, reasons
 

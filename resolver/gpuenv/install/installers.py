@@ -74,7 +74,7 @@ class Installer(Value):
         else:
             page, requirements = "", ""
             for wheel in (pin.wheel for pin in lock.pins):
-                if builds.offline and not wheel.url.startswith("file:"):
+                if builds.offline and not wheel.is_local:
                     raise missing_offline(wheel)
                 url = html.escape(f"{wheel.url}#sha256={wheel.sha256}")
                 page += f'<a href="{url}">{html.escape(wheel.filename)}</a>\n'

@@ -26,14 +26,14 @@ def fetch(wheel: Wheel, path: str, transport: Transport, *, offline: bool) -> No
 
     InstallError if its sha256 differs, on failure, or offline if it is not on this machine.
     """
-    if offline and not wheel.url.startswith("file:"):
+    if offline and not wheel.is_local:
         raise missing_offline(wheel)
     folder, name = os.path.split(path)
     partial = os.path.join(folder, f".{name}.{(wheel.sha256 or '')[:16]}.part")
     release = f"{wheel.name} {wheel.version}"
     subject = f"{release} from {redact_url(wheel.url)}"
     try:
-        if wheel.url.startswith("file:"):
+        if wheel.is_local:
             copy_file(wheel.url, partial)
             digest = file_digest(partial)
         else:
@@ -160,7 +160,7 @@ def _archive_of(
     """
     if is_tree(sdist.url):
         return folder_of(sdist.url, offline=offline)
-    if sdist.url.startswith("file:") and not is_in_bundle(sdist.url):
+    if sdist.is_local and not is_in_bundle(sdist.url):
         return file_url_to_path(sdist.url)
     archive = os.path.join(folder, sdist.filename)
     if builder.kept_wheel(sdist, place) is None and not os.path.exists(archive):

@@ -24,7 +24,7 @@ from ..model import (
     PackageChange,
     Pin,
     Value,
-    parse_pair,
+    major_minor,
     quantity_text,
     show_pair,
 )
@@ -217,11 +217,10 @@ def check(
         return tool, find_base_interpreter(lock, python)
     if not is_venv(target) or find_interpreter(target) is None:
         raise InputError(f"--target {target}: has files in it and is no virtual environment")
-    try:
-        version = parse_pair(".".join(venv_version(target).split(".")[:2]))
-    except ValueError:
+    version = major_minor(venv_version(target))
+    if version is None:
         config = os.path.join(target, "pyvenv.cfg")
-        raise InputError(f"{config}: does not say which Python it is for") from None
+        raise InputError(f"{config}: does not say which Python it is for")
     if lock.needs.python is not None and version != lock.needs.python:
         have, need = show_pair(version), show_pair(lock.needs.python)
         message = f"--target {target}: is for Python {have}, and the lock is for Python {need}"

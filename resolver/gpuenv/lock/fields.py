@@ -176,14 +176,11 @@ def write_table(lock: Lock) -> Document:
 
 
 def _plain_variant(variant: WheelVariant) -> _Variant:
-    properties: dict[str, dict[str, tuple[str, ...]]] = {}
-    for namespace, feature, values in variant.properties:
-        properties.setdefault(namespace, {})[feature] = values
     code = None
     if variant.code is not None:
         names = _VariantCode.__struct_fields__
         code = _VariantCode(**{name: getattr(variant.code, name) for name in names})
-    return _Variant(name=variant.name, label=variant.label, properties=properties, code=code)
+    return _Variant(name=variant.name, label=variant.label, properties=variant.features, code=code)
 
 
 def _toml_form(value: object) -> Any:

@@ -182,10 +182,10 @@ def _of_pipenv(
 # ---- requirements with hashes --------------------------------------------------------------------
 
 
-def of_requirements(path: str, wanted: Wanted) -> LockContents:
+def of_requirements(wanted: Wanted) -> LockContents:
     """Return pinned requirements with hashes."""
     wanted.require_known((), ())
-    read = read_files([path])
+    read = read_files([wanted.path])
     hashes, packages = dict(read.hashes), []
     for requirement in map(Requirement, read.requirements):
         if not wanted.holds(str(requirement.marker or "")):

@@ -13,7 +13,7 @@ SOURCE = "[tool.gpuenv.needs]"
 
 
 def _reason(code: str, need: str, have: str) -> Reason:
-    return Reason(code=code, subject="lock", need=need, have=have, source=SOURCE)
+    return Reason(code, "lock", need, have, source=SOURCE)
 
 
 def fit(lock: Lock, host: Host) -> tuple[Reason, ...]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ..compat.extensions import may_describe_itself_as
-from ..errors import InputError, Reason
+from ..errors import InputError, Reason, error_text
 from ..index.protocol import DIRECT_URL
 from ..index.urls import redact_url, split_credentials
 from ..model import Host, Lock, Needs, Pin, Wheel, show_pair
@@ -25,7 +26,7 @@ from . import flat_locks, grammar, poetry_lock, uv_lock
 from .foreign import LockContents, LockedFile, LockedPackage, Wanted, parsed, tool_of
 from .pylock import host_to_lock, tree_wheel
 
-SOURCE = "PEP 751"
+_reason = partial(Reason, source="PEP 751")
 _READERS: dict[str, Callable[[dict[str, Any], Wanted], LockContents]] = {
     "uv": uv_lock.read,
     "poetry": poetry_lock.read,
@@ -62,7 +63,7 @@ def read_any_lock(
     tool, wanted = tool_of(path) or "pylock", Wanted(path, host, extras, groups)
     try:
         if tool == "pip":
-            contents = flat_locks.of_requirements(path, wanted)
+            contents = flat_locks.of_requirements(wanted)
         elif tool == "pylock":
             contents = flat_locks.of_pylock(read_toml(path), wanted)
         else:
@@ -70,7 +71,7 @@ def read_any_lock(
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-        message = " ".join(str(error).split())[:300]
+        message = error_text(error)[:300]
         if tool == "pylock":
             raise InputError(f"{path}: {message}") from None
         hint = f"lock it again, or export it: {_EXPORTS[tool]}" if tool in _EXPORTS else ""
@@ -122,10 +123,6 @@ def _reasons(contents: LockContents, host: Host) -> list[Reason]:
         have = "a lock of another tool, whose variants are not evaluated"
         reasons.append(_reason("variant-unknown", name, need, have))
     return reasons
-
-
-def _reason(code: str, subject: str, need: str, have: str) -> Reason:
-    return Reason(code=code, subject=subject, need=need, have=have, source=SOURCE)
 
 
 def _file_reasons(package: LockedPackage, environment: TargetEnvironment) -> list[Reason]:

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 import tomli_w
 
 from ..atomic_write import require_place, write_all
-from ..errors import InputError, TamperedError
+from ..errors import InputError, TamperedError, error_text
 from ..index import variants
 from ..index.protocol import DIRECT_URL
 from ..index.source_trees import folder_of
@@ -42,6 +42,7 @@ _IDENTITIES = "attestation-identities"
 _BUILT_WITH = "built-with"
 _BUILD_SETTINGS = "build-settings"
 VARIANTS_JSON = "variants-json"  # the table of a package that PEP 825 adds
+_OTHER_TOOLS = "gpuenv explain, sync and verify read locks of other tools"
 _KEPT_OF_WHEEL = ("name", "version", "filename", "url", "sha256", "size", "index")
 # What a lock says to whoever installs it. Other warnings are about the data or about the machine.
 _KEPT_WARNINGS = frozenset({
@@ -133,7 +134,7 @@ def installer_text(lock: Lock) -> str:
     packages = []
     for pin in lock.pins:
         wheel = pin.wheel
-        is_file = wheel.url.startswith("file:") and not wheel.is_sdist
+        is_file = wheel.is_local and not wheel.is_sdist
         if wheel.index == DIRECT_URL and is_file:
             # HACK: uv 0.13 reads an archive from servers only, and a wheel from a folder, too.
             wheel = wheel.replace(index="")
@@ -165,8 +166,8 @@ def _package(
     if wheel.index and wheel.index != DIRECT_URL:
         package["index"] = wheel.index
     file: dict[str, object] = {} if wheel.index == DIRECT_URL else {"name": wheel.filename}
-    if folder is not None and wheel.index == DIRECT_URL and wheel.url.startswith("file:"):
-        path = file_url_to_path(wheel.url.partition("#")[0])
+    if folder is not None and wheel.index == DIRECT_URL and wheel.is_local:
+        path = file_url_to_path(wheel.url)
         file["path"] = os.path.relpath(path, folder or ".")
     else:
         file["url"] = wheel.url
@@ -295,7 +296,7 @@ def loads(text: str, path: str) -> Lock:
     try:
         document: Document = parse_toml(text)
     except ValueError as error:
-        raise InputError(f"{path}: is not TOML: {error}", hint=other_tool_hint(path)) from None
+        raise InputError(f"{path}: is not TOML: {error}", hint=_other_tool_hint(path)) from None
     tools = document.get("tool")
     table = tools.get("gpuenv") if isinstance(tools, dict) else None
     is_edited = False
@@ -316,19 +317,17 @@ def loads(text: str, path: str) -> Lock:
         message = f"{path}: was edited after it was locked{problem}"
         raise TamperedError(message, hint="lock it again")
     if problem:
-        raise InputError(f"{path}{problem}", hint=other_tool_hint(path))
+        raise InputError(f"{path}{problem}", hint=_other_tool_hint(path))
     if lock is None:
         message = f"{path}: has no [tool.gpuenv], so what it needs of a host is not known"
-        hint = f"{other_tool_hint(path, is_lock=True)}, or make another with gpuenv solve"
+        hint = f"{_OTHER_TOOLS}, or make another with gpuenv solve"
         raise InputError(message, hint=hint)
     return lock
 
 
-def other_tool_hint(path: str, *, is_lock: bool = False) -> str:
+def _other_tool_hint(path: str) -> str:
     """Return what to do with a lock of another tool; "" if a file is none."""
-    if is_lock or foreign.tool_of(path):
-        return "gpuenv explain, sync and verify read locks of other tools"
-    return ""
+    return _OTHER_TOOLS if foreign.tool_of(path) else ""
 
 
 def validated(document: Document) -> Pylock:
@@ -338,7 +337,7 @@ def validated(document: Document) -> Pylock:
     try:
         return Pylock.from_dict(document)
     except PylockValidationError as error:
-        raise ValueError(f"is not a valid lock: {' '.join(str(error).split())}") from None
+        raise ValueError(f"is not a valid lock: {error_text(error)}") from None
 
 
 def with_ordinary_names(document: Document) -> dict[str, Document]:

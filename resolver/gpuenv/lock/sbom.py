@@ -55,10 +55,11 @@ def text_of(document: dict[str, Any]) -> str:
     return json.dumps(document, indent=2, ensure_ascii=True) + "\n"
 
 
-def pypi_purl(name: str, version: str = "", **qualifiers: str) -> str:
-    """Return the package URL of a distribution."""
+def package_url(kind: str, name: str, version: str = "", **qualifiers: str) -> str:
+    """Return the package URL (purl) of a package of a kind: pypi or conda."""
     at = f"@{quote(version, safe='')}" if version else ""
-    return f"pkg:pypi/{name}{at}{'?' if qualifiers else ''}{urlencode(sorted(qualifiers.items()))}"
+    asked = f"?{urlencode(sorted(qualifiers.items()))}" if qualifiers else ""
+    return f"pkg:{kind}/{name}{at}{asked}"
 
 
 def _component(pin: Pin, conda: bool) -> Component:
@@ -66,14 +67,13 @@ def _component(pin: Pin, conda: bool) -> Component:
     if conda:
         channel = without_credentials(wheel.index)
         qualifiers = {"build": wheel.metadata["build"], "channel": channel}
-        shown = urlencode(sorted(qualifiers.items()))
-        purl = f"pkg:conda/{wheel.name}@{quote(wheel.version, safe='')}?{shown}"
     else:
-        purl = pypi_purl(wheel.name, wheel.version, file_name=wheel.filename)
+        qualifiers = {"file_name": wheel.filename}
+    kind = "conda" if conda else "pypi"
     return Component(
         name=wheel.name,
         version=wheel.version,
-        purl=purl,
+        purl=package_url(kind, wheel.name, wheel.version, **qualifiers),
         url=without_credentials(wheel.url) if is_http_url(wheel.url) else "",
         sha256=wheel.sha256,
         requires=pin.dependencies,

@@ -95,7 +95,7 @@ def _uv(lock: Lock, wheels: Sequence[Wheel], names: Mapping[str, str]) -> Table:
     for wheel in wheels:
         if wheel.index in names:
             sources[wheel.name] = {"index": names[wheel.index]}
-        elif wheel.url.startswith("file:") and not is_tree(wheel.url) and _is_direct(wheel):
+        elif wheel.is_local and not is_tree(wheel.url) and _is_direct(wheel):
             sources[wheel.name] = {"path": file_url_to_path(wheel.url)}
         elif _is_direct(wheel):
             sources[wheel.name] = _place(wheel, "editable")
@@ -137,7 +137,7 @@ def _place(wheel: Wheel, editable: str) -> Table:
     if not is_tree(wheel.url):
         return {"url": wheel.url}
     if not wheel.url.startswith("git+"):
-        path = file_url_to_path(wheel.url.partition("#")[0])
+        path = file_url_to_path(wheel.url)
         return {"path": path, **({editable: True} if is_editable(wheel) else {})}
     commit = read_commit(wheel.url)
     place = {"git": commit.url, "rev": commit.commit, "subdirectory": commit.subdirectory}

@@ -13,7 +13,6 @@ from ..model import ComputeCapability, Host, Plan, Value, show_pair
 from ..resolve.conda.virtual_packages import SUBDIRS
 from .pylock import most_used_index
 
-TOOLS = ("uv", "conda", "pixi", "pip")
 _PYTORCH = "https://download.pytorch.org/whl/"
 _WITHOUT_SETTINGS = "install the lock with gpuenv sync"
 
@@ -38,7 +37,7 @@ def settings(tool: str, host: Host, plan: Plan | None, labels: Sequence[str] = (
     """Return the settings for a tool.
 
     Args:
-        tool: one of TOOLS.
+        tool: uv, conda, pixi or pip.
         host: the host.
         plan: what gpuenv takes; None leaves out what depends on packages.
         labels: the variants that uv would take for the variant wheels of the plan, in their order.
@@ -72,7 +71,7 @@ def capability_of(host: Host, tool: str) -> ComputeCapability | None:
     Raises:
         InexpressibleError: no compute capability does.
     """
-    capabilities = {gpu.compute_capability for gpu in host.gpus}
+    capabilities = set(host.capabilities)
     known = [capability for capability in capabilities if capability is not None]
     if len(known) < len(capabilities):
         raise InexpressibleError(

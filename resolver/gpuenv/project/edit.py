@@ -6,7 +6,6 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,7 +15,7 @@ from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import Array
 
 from ..compat.data import CompatibilityData
-from ..errors import InputError
+from ..errors import InputError, did_you_mean
 from ..requirements.source_urls import EDITABLE
 from ..requirements.target import normalize_name, parse_requirement
 
@@ -97,8 +96,7 @@ def without_requirements(text: str, path: str, remove: Sequence[str], chosen: Pl
         named = [(array, index) for array, index in named if _name(array[index]) == name]
         if not named:
             names = [_name(requirement) for array in arrays for requirement in array]
-            close = get_close_matches(name, names, n=1, cutoff=0.6)
-            hint = f"did you mean {close[0]}?" if close else "the tables of profiles are left alone"
+            hint = did_you_mean(name, names) or "the tables of profiles are left alone"
             where = path if chosen is None else f"{path}: {'.'.join(chosen)}"
             raise InputError(f"{name}: {where} does not name it", hint=hint)
         for array, index in reversed(named):

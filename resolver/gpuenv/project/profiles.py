@@ -11,15 +11,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
 
 import msgspec
 
 from ..compat.data import CompatibilityData
 from ..detect import described
-from ..errors import InputError, Reason, TamperedError
+from ..errors import InputError, Reason, TamperedError, did_you_mean
 from ..model import (
-    ComputeCapability,
     CondaOptions,
     Host,
     IndexOptions,
@@ -126,10 +124,9 @@ class Project(Value):
         for name in names:
             if name not in known:
                 message = f"{self.path} has no profile {name!r}; it has {', '.join(known)}"
-                close = get_close_matches(name, known, n=1, cutoff=0.6)
                 hint = "a lock file is given as a path: pylock.NAME.toml"
-                if close:
-                    hint = f"did you mean {close[0]}? Otherwise {hint}"
+                if meant := did_you_mean(name, known):
+                    hint = f"{meant} Otherwise {hint}"
                 raise InputError(message, hint=hint)
         return tuple(profile for profile in self.profiles if not names or profile.name in names)
 
@@ -338,7 +335,7 @@ def choose(
         The profiles whose locks fit, best first, and the other profiles with the reasons against
         them.
     """
-    capabilities = _capabilities(host)
+    capabilities = set(host.capabilities)
     fitting, others = [], []
     for profile, lock, missing in candidates:
         reasons = missing
@@ -346,14 +343,10 @@ def choose(
         if host.gpus and is_of_cpu and not reasons:
             gpus = ", ".join(gpu.name for gpu in host.gpus)
             need = "a host without a GPU, for which it was locked"
-            reasons = (Reason(code="cpu-lock", subject="lock", need=need, have=gpus),)
+            reasons = (Reason("cpu-lock", "lock", need, gpus),)
         if reasons:
             others.append((profile, reasons))
         else:
-            fitting.append((_capabilities(lock.host) != capabilities, profile))
+            fitting.append((set(lock.host.capabilities) != capabilities, profile))
     fitting.sort(key=lambda row: row[0])
     return tuple(profile for _, profile in fitting), tuple(others)
-
-
-def _capabilities(host: Host) -> set[ComputeCapability | None]:
-    return {gpu.compute_capability for gpu in host.gpus}

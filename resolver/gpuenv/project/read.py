@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from functools import partial
 from types import MappingProxyType
 from typing import Annotated, Any, NoReturn
@@ -19,7 +18,7 @@ from msgspec import Meta
 
 from ..compat.data import CompatibilityData
 from ..compat.names import unknown_framework
-from ..errors import InputError
+from ..errors import InputError, did_you_mean
 from ..requirements import pyproject
 from ..requirements.parse import RequirementSet, build_names
 from ..requirements.target import TargetEnvironment, parse_requirement
@@ -188,10 +187,7 @@ def _is_of_kind(value: object, kind: object) -> bool:
 
 def _suggestion(text: str, known: Sequence[str]) -> str:
     """Return a hint with the known names that are close to a text, otherwise with all."""
-    close = get_close_matches(text, known, n=2, cutoff=0.6)
-    if close:
-        return f"did you mean {' or '.join(close)}?"
-    return f"known are {', '.join(known)}"
+    return did_you_mean(text, known, 2) or f"known are {', '.join(known)}"
 
 
 def _check_indexes(top: _Table) -> None:

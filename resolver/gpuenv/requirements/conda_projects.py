@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from ..errors import InputError
+from ..errors import InputError, error_text
 from ..model import Value
 from ..serialize import load_yaml, parse_toml, read_input
 from . import conda_versions
@@ -74,7 +74,7 @@ def _read_environment(path: str, name_of: NameOf | None) -> CondaProject:
     try:
         document = load_yaml(read_input(path))
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
+        raise InputError(f"{path}: cannot be read: {error_text(error)}") from None
     if not isinstance(document, dict) or not isinstance(document.get("dependencies"), list):
         raise InputError(f"{path}: is no environment.yml: it has no list of dependencies")
     unknown = sorted(set(map(str, document)) - _KEYS)

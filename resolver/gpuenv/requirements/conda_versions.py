@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, error_text
 
 _RUN = re.compile(r"[0-9]+|[a-z*]+")
 _RANGE = re.compile(r"(==|!=|>=|<=|~=|>|<|=)?(.+)")
@@ -141,7 +141,7 @@ def require_spec(text: str, path: str = "") -> None:
     try:
         _rules().split(text)
     except Exception as error:
-        detail = detail or " ".join(str(error).split())
+        detail = detail or error_text(error)
     if detail:
         where = f"{path}: " if path else ""
         message = f"{where}{text}: is not a conda package and its version: {detail}"

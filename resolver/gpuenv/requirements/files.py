@@ -374,13 +374,13 @@ def _joined(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
         yield start, "".join(parts)
 
 
-def decoded(path: str, shown_path: str) -> str:
+def decoded(path: str) -> str:
     """Return the text of a file: by its byte-order mark, by its PEP 263 comment, or UTF-8.
 
     Raises:
         InputError: the file cannot be read or decoded.
     """
-    return _decoded(_read(path, shown_path), shown_path)
+    return _decoded(_read(path, path), path)
 
 
 def _read(path: str, shown_path: str) -> bytes:

@@ -122,15 +122,11 @@ def checked_requirement(text: str, where: str, name_of: NameOf | None = None) ->
     """
     if len(text) > LONGEST_REQUIREMENT:
         raise InputError(f"{where}: has more than {LONGEST_REQUIREMENT} characters")
-    head, semicolon, marker = _split_marker(text)
+    head, marker = _split_marker(text)
     if _is_url(head):
-        text = f"{_name_in_url(head, where, name_of)} @ {head}"
-        if semicolon:
-            text += f" ; {marker}"
+        text = f"{_name_in_url(head, where, name_of)} @ {head}{marker}"
     elif _is_path(head):
-        text = _at_path(head, where, name_of=name_of)
-        if semicolon:
-            text += f" ; {marker}"
+        text = _at_path(head, where, name_of=name_of) + marker
     try:
         parsed = Requirement(text)
         if parsed.marker is not None:  # it may be one that no target can evaluate
@@ -204,17 +200,17 @@ def editable_requirement(text: str, where: str, name_of: NameOf | None = None) -
     Raises:
         InputError: it is neither, or it cannot be read.
     """
-    head, semicolon, marker = _split_marker(text)
+    head, marker = _split_marker(text)
     if head.startswith("git+"):
         return checked_requirement(text, where, name_of)
     if not os.path.isdir(os.path.expanduser(head.partition("[")[0])):
         raise InputError(f"{where}: --editable {shortened(head)} is no folder")
-    text = _at_path(head, where, "#editable", name_of) + (f" ; {marker}" if semicolon else "")
+    text = _at_path(head, where, "#editable", name_of) + marker
     return checked_requirement(text, where)
 
 
-def _split_marker(text: str) -> tuple[str, str, str]:
-    """Return what comes before the semicolon of a marker, the semicolon and the marker.
+def _split_marker(text: str) -> tuple[str, str]:
+    """Return what comes before the semicolon of a marker, and the marker with it; "" for none.
 
     A URL may have semicolons. As in pip, one with a space beside it ends the URL.
     """
@@ -222,7 +218,7 @@ def _split_marker(text: str) -> tuple[str, str, str]:
         head, semicolon, marker = text.partition(";")
     else:
         head, semicolon, marker = re.sub(r"\s;|;\s", "\n", text, count=1).partition("\n")
-    return head.strip(), semicolon, marker
+    return head.strip(), f" ; {marker}" if semicolon else ""
 
 
 def _at_path(head: str, where: str, fragment: str = "", name_of: NameOf | None = None) -> str:

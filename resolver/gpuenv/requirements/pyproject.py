@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from ..errors import InputError
+from ..errors import InputError, did_you_mean
 from ..model import Value
 from ..serialize import from_plain, parse_toml, read_input
 from .files import decoded
@@ -160,7 +159,7 @@ def _dynamic_keys(project: _ProjectTable, extras: Sequence[str]) -> list[str]:
 
 def _read_document(path: str) -> tuple[str, _Document, dict[str, Any]]:
     """Return the text of a pyproject.toml, "" for none; its tables of Python; its whole content."""
-    text = decoded(path, path) if path else ""
+    text = decoded(path) if path else ""
     try:
         content = parse_toml(text)
     except ValueError as error:
@@ -264,8 +263,7 @@ class _Reader:
         """Add the requirements of an extra by its normalized name."""
         if name not in self._extras:
             known = f"it has {', '.join(self._extras) or 'none'}"
-            if close := get_close_matches(name, self._extras):
-                known = f"did you mean {' or '.join(close)}?"
+            known = did_you_mean(name, self._extras, 3) or known
             raise InputError(f"{self._path}: the project has no extra {name}; {known}")
         self.add(self._extras[name], marker, (*ancestors, name))
 

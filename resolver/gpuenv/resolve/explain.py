@@ -102,19 +102,19 @@ def _cuda_platform_reasons(
     if not platforms or platform in platforms:
         return
     yield Reason(
-        code="platform",
-        subject=f"{framework.name} for CUDA",
-        need=" or ".join(platforms),
-        have=platform,
+        "platform",
+        f"{framework.name} for CUDA",
+        " or ".join(platforms),
+        platform,
         source=framework.source,
     )
     for row in store.data.rule_rows("system_cuda"):
         if framework.distribution in row.distributions and platform in row.platforms:
             yield Reason(
-                code="cuda-libraries",
-                subject=f"{framework.name} {row.versions}, for CUDA on {platform},",
-                need=f"{row.value} installed separately",
-                have="no wheel that requires them",
+                "cuda-libraries",
+                f"{framework.name} {row.versions}, for CUDA on {platform},",
+                f"{row.value} installed separately",
+                "no wheel that requires them",
                 source=row.source,
             )
 
@@ -242,8 +242,8 @@ def _conflict_reason(
         other_subject, agreement = " ".join(newest).strip(), requirement.agreement
         return disagreement_reason(subject, agreement, other_subject, agreement)
     if not others:
-        return Reason(code="no-candidate", subject=subject, need=need, have=NO_CANDIDATE)
-    return Reason(code="conflict", subject=subject, need=need, have=", ".join(sorted(others)))
+        return Reason("no-candidate", subject, need, NO_CANDIDATE)
+    return Reason("conflict", subject, need, ", ".join(sorted(others)))
 
 
 # ---- which requirements fail together ------------------------------------------------------------
@@ -435,7 +435,7 @@ def range_conflict(
     """Return that what a release requires excludes what another one, or the request, requires."""
     origin = "as requested" if other_parent == REQUEST else f"which {other_parent} needs"
     have = f"{opposite}, {origin}"
-    return Reason(code="conflict", subject=parent, need=str(requirement), have=have)
+    return Reason("conflict", parent, str(requirement), have)
 
 
 def _meet(

@@ -44,7 +44,7 @@ def missing_release_reason(
     files = store.index.files(name)
     if not files:
         have = "not found on any index"
-        return Reason(code="not-in-index", subject=name, need="a wheel", have=have)
+        return Reason("not-in-index", name, "a wheel", have)
     unfit = [file for file in files if all(contains(text, file.version) for text in ranges)]
     if unfit:
         return _unfit_files(store, name, subject, unfit)
@@ -63,8 +63,8 @@ def missing_dependency_reason(
     """
     reason = missing_release_reason(store, requirement)
     if reason is None:
-        reason = Reason(code="no-candidate", subject="", need="", have=NO_CANDIDATE)
-    return Reason(code=reason.code, subject=label, need=str(requirement), have=reason.have)
+        reason = Reason("no-candidate", "", "", NO_CANDIDATE)
+    return Reason(reason.code, label, str(requirement), reason.have)
 
 
 def _not_admitted(subject: str, candidates: Sequence[Candidate]) -> Reason:
@@ -73,16 +73,16 @@ def _not_admitted(subject: str, candidates: Sequence[Candidate]) -> Reason:
     yanked = [candidate.version for candidate in candidates if candidate.is_yanked]
     if all(map(is_placeholder, versions)):
         have = f"placeholders that reserve the name: {_first(versions)}"
-        return Reason(code="placeholder", subject=subject, need="a real release", have=have)
+        return Reason("placeholder", subject, "a real release", have)
     if all(map(is_prerelease, versions)):
         have = f"pre-releases: {_first(versions)}"
         need = "a final release for this target, or --pre"
-        return Reason(code="prerelease", subject=subject, need=need, have=have)
+        return Reason("prerelease", subject, need, have)
     return Reason(
-        code="yanked",
-        subject=subject,
-        need="a release that is not yanked, or one that == names",
-        have=f"yanked: {_first(yanked)}",
+        "yanked",
+        subject,
+        "a release that is not yanked, or one that == names",
+        f"yanked: {_first(yanked)}",
         source="PEP 592",
     )
 
@@ -117,7 +117,7 @@ def _no_version(
         if store.data.covers(name) and store.index.at_hand(name):
             have += " (in the compatibility data)"
     code = "conflict" if constraints and has_version else "no-version"
-    return Reason(code=code, subject=name, need=need, have=have)
+    return Reason(code, name, need, have)
 
 
 def _not_at_hand(
@@ -149,10 +149,10 @@ def _not_at_hand(
     if ".whl" in library.url:
         how = f"request it as '{name} @ {library.url}'"
     return Reason(
-        code="no-offline-file",
-        subject=f"{name} {library.version}",
-        need=need,
-        have=f"this build exists, but on no index: {how}",
+        "no-offline-file",
+        f"{name} {library.version}",
+        need,
+        f"this build exists, but on no index: {how}",
         source=library.code.source,
     )
 
@@ -161,10 +161,10 @@ def no_file_reason(build: Build, need: str) -> Reason:
     """Return that a build of the compatibility data exists and that no file of it is known."""
     online = f"use a network and --extra-index-url {build.index}"
     return Reason(
-        code="no-offline-file",
-        subject=f"{build.name} {build.local}",
-        need=need,
-        have=f"this build exists, its files are not in the offline data: {online}, or --find-links",
+        "no-offline-file",
+        f"{build.name} {build.local}",
+        need,
+        f"this build exists, its files are not in the offline data: {online}, or --find-links",
         source=build.code.source,
     )
 
@@ -221,18 +221,18 @@ def _unfit_files(store: CandidateStore, name: str, subject: str, files: Sequence
     if for_python and hashes is not None:
         allowed = _first([f"sha256 {sha256}" for sha256 in hashes], 2)
         have = _first([f"{file.filename} with sha256 {file.sha256}" for file in for_python], 2)
-        return Reason(code="hash", subject=subject, need=f"a file with {allowed}", have=have)
+        return Reason("hash", subject, f"a file with {allowed}", have)
     if for_python:
         have = "files of other indexes only, which --default-index-only excludes"
         need = "a file of the default index"
-        return Reason(code="not-in-index", subject=subject, need=need, have=have)
+        return Reason("not-in-index", subject, need, have)
     if fitting:
         need = f"Python {_first([str(file.requires_python) for file in fitting])}"
         have = python_text(store.host)
-        return Reason(code="requires-python", subject=subject, need=need, have=have)
+        return Reason("requires-python", subject, need, have)
     if not takes_wheels:
         have = "wheels only, and --no-binary"
-        return Reason(code="only-wheels", subject=subject, need="a source distribution", have=have)
+        return Reason("only-wheels", subject, "a source distribution", have)
     return _no_wheel_for_target(store.host, subject, wheels)
 
 
@@ -252,7 +252,7 @@ def _no_wheel_for_target(host: Host, subject: str, wheels: Sequence[Wheel]) -> R
 
     tags = sorted(sorted({wheel_tags(wheel.filename) for wheel in wheels}), key=distance)
     have = ", ".join(tags[:SHOWN])
-    return Reason(code="no-wheel-for-target", subject=subject, need=need, have=have)
+    return Reason("no-wheel-for-target", subject, need, have)
 
 
 def _first(texts: Sequence[str], shown: int = SHOWN) -> str:

@@ -37,7 +37,7 @@ def build_plan(solution: Solution, data_version: str) -> Plan:
     owners = []
     for (name, other), dependents in sorted(replaced.items()):
         have = f"{pinned[other].label} takes its place, for {' and '.join(sorted(dependents))}"
-        owners.append(Reason(code="replaced", subject=name, need="", have=have))
+        owners.append(Reason("replaced", name, "", have))
     owners += shared_path_reasons(solution.versions.items(), store.data)
     variants = [candidate for candidate in pinned.values() if candidate.variant is not None]
     plan = Plan(
@@ -101,7 +101,7 @@ def digest(plan: Plan) -> str:
             host.platform,
             host.glibc,
             [host.python.version, host.python.free_threaded],
-            [gpu.compute_capability for gpu in host.gpus],
+            host.capabilities,
             [host.driver, host.driver_cuda],
         ],
         "data": plan.data,
@@ -223,13 +223,13 @@ def _warnings(solution: Solution, dependencies: Mapping[str, Collection[str]]) -
             if build is not None and build.index == "default":
                 subject = f"{root.name}=={build.version}+{build.variant}"
                 have = f"{root.name} {build.version} of the default index is this build"
-                yield Reason(code="same-build", subject=subject, need="", have=have)
+                yield Reason("same-build", subject, "", have)
     for candidate in solution.pinned.values():
         known = candidate.build or candidate.library
         if known is not None and known.code.source.startswith(SOURCE):
             have = f"known by the rows of `{SOURCE}` only"
             subject = f"{candidate.name} {candidate.version}"
-            yield Reason(code="user-row", subject=subject, need="", have=have)
+            yield Reason("user-row", subject, "", have)
     yield from solution.step_backs()
     releases: list[Release] = [*solution.pinned.values(), *solution.variants.values()]
     for release in releases:
@@ -253,7 +253,7 @@ def _compiled(solution: Solution) -> Iterator[Reason]:
             cuda = framework.build.cuda if framework.build is not None else None
             need = "a C++ compiler" + (f" and nvcc of CUDA {cuda[0]}" if cuda else "")
             have = f"sync compiles it for {framework.label}"
-            yield Reason(code="compiled", subject=candidate.label, need=need, have=have)
+            yield Reason("compiled", candidate.label, need, have)
 
 
 def _not_judged(
@@ -276,7 +276,7 @@ def _not_judged(
         platform, url = store.host.platform, candidate.wheel.url
         if data.links(name, candidate.version, platform, url) is None:
             have = "not judged: the data has no row for its files"
-            yield Reason(code="companion-unknown", subject=candidate.label, need="", have=have)
+            yield Reason("companion-unknown", candidate.label, "", have)
 
 
 def _cpu_warnings(
@@ -300,7 +300,7 @@ def _cpu_warnings(
     for variant in solution.variants.values():
         if not variant.way.carriers:
             have = "one, which stays unused"
-            yield Reason(code="gpu-unused", subject=variant.label, need="no GPU", have=have)
+            yield Reason("gpu-unused", variant.label, "no GPU", have)
     has_cuda_libraries = any(name.startswith("nvidia-") for name in solution.pinned)
     for framework in solution.store.data.all_frameworks():
         if framework.is_single_distribution or FrameworkId.of(framework.name) in solution.variants:
@@ -312,10 +312,10 @@ def _cpu_warnings(
         build = "a build without its CUDA libraries" if way.carriers else "a CPU build"
         dependents = [other for other, names in dependencies.items() if name in names]
         yield Reason(
-            code="cpu-dependency",
-            subject=f"{name} {solution.pinned[name].version}",
-            need=f"--framework {framework.name}",
-            have=f"{build}, required by {' and '.join(dependents)}",
+            "cpu-dependency",
+            f"{name} {solution.pinned[name].version}",
+            f"--framework {framework.name}",
+            f"{build}, required by {' and '.join(dependents)}",
         )
 
 
@@ -339,8 +339,8 @@ def _unknown_extras(solution: Solution) -> Iterator[Reason]:
         for extra in candidate.extras:
             if extra not in known:
                 yield Reason(
-                    code="extra-unknown",
-                    subject=f"{candidate.name} {candidate.version}",
-                    need=f"the extra {extra}",
-                    have=", ".join(sorted(known)) or "none",
+                    "extra-unknown",
+                    f"{candidate.name} {candidate.version}",
+                    f"the extra {extra}",
+                    ", ".join(sorted(known)) or "none",
                 )

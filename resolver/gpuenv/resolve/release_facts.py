@@ -133,7 +133,7 @@ class ReleaseFacts:
         elif release.needs_build and not self.store.request.may_build(release.name):
             have = "only a source distribution, and --no-build"
             subject = f"{release.name} {release.version}"
-            reason = Reason(code="only-sdist", subject=subject, need="a wheel", have=have)
+            reason = Reason("only-sdist", subject, "a wheel", have)
             return (reason,)
         elif release.needs_build and not release.on_path:
             name = release.name
@@ -232,7 +232,7 @@ class ReleaseFacts:
             have, source = "a release without it", ""
         else:
             return ()
-        reason = Reason(code=code, subject=variant.label, need=need, have=have, source=source)
+        reason = Reason(code, variant.label, need, have, source=source)
         if row is None or variant.build is None:
             return (reason,)
         return (reason, *self._reasons_against_every_cudnn(variant.build))
@@ -326,10 +326,10 @@ class ReleaseFacts:
         python = self.store.index.metadata(candidate.wheel).requires_python
         if python and not candidate.extras and not environment.accepts_python(python):
             reason = Reason(
-                code="requires-python",
-                subject=f"{candidate.name} {candidate.version}",
-                need=python,
-                have=python_text(self._host),
+                "requires-python",
+                f"{candidate.name} {candidate.version}",
+                python,
+                python_text(self._host),
             )
             yield UnmetRequirement(reason)
         built = candidate.build or candidate.library
@@ -377,7 +377,7 @@ class ReleaseFacts:
         if not is_same_file or not contains(requirement.specifier, candidate.version):
             subject = f"{candidate.identifier} {candidate.version}"
             have = f"{candidate.version} itself"
-            reason = Reason(code="conflict", subject=subject, need=str(requirement), have=have)
+            reason = Reason("conflict", subject, str(requirement), have)
             yield UnmetRequirement(reason)
         elif requirement.extras and requirement.extras != candidate.extras:
             yield PackageRequirement(requirement.name, requirement.extras, "")

@@ -129,7 +129,7 @@ class Solution:
                 code, have = self._step_back(release)
                 if code:
                     label = release.label
-                    reasons = (Reason(code="not-kept", subject=label, need="", have=have),)
+                    reasons = (Reason("not-kept", label, "", have),)
             yield Rejection(name=name, version=wheel.version, reasons=reasons)
 
     def _better(
@@ -269,7 +269,7 @@ class Solution:
                     continue
                 code, have = self._step_back(release)
                 is_excluded = is_excluded or not code
-                reasons.append(Reason(code=code, subject=candidate.label, need=version, have=have))
+                reasons.append(Reason(code, candidate.label, version, have))
             not_built = [reason for reason in reasons if reason.code == "newer-not-built"]
             if not_built or not is_excluded:
                 yield from (not_built or reasons or self._for_older_pythons(candidate, ranges))[:1]
@@ -350,7 +350,7 @@ class Solution:
         known = known or self._always_excluded(release) or self._other_choice(release)
         if not known:  # nothing more exact is known
             need = "dependencies that fit the other requirements"
-            reason = Reason(code="conflict", subject=release.label, need=need, have="none do")
+            reason = Reason("conflict", release.label, need, "none do")
             known = (reason,)
         return Rejection(name=name, version=release.local_version, reasons=known)
 
@@ -362,7 +362,7 @@ class Solution:
                 continue
             if not contains(requirement.specifier, release.version):
                 have = f"{own_name} {release.version}"
-                return (Reason(code="conflict", subject=label, need=str(requirement), have=have),)
+                return (Reason("conflict", label, str(requirement), have),)
         reasons: list[Reason] = []
         # Of the packages, those that the request names come first.
         named = {root.name for root in self.roots if isinstance(root, PackageRequirement)}
@@ -391,7 +391,7 @@ class Solution:
                 others = [name for name in members if name != own_name]
                 need = f"the same release of {' and '.join(others)}"
                 have = f"{others[0]} {self.versions[others[0]]}"
-                return (Reason(code="conflict", subject=release.label, need=need, have=have),)
+                return (Reason("conflict", release.label, need, have),)
         return ()
 
     def _always_excluded(self, release: Release) -> tuple[Reason, ...]:
@@ -459,5 +459,5 @@ class Solution:
                 chosen = self.versions.get(needed.name, "")
                 if chosen and not contains(needed.specifier, chosen):
                     need, have = str(needed), f"{needed.name} {chosen}"
-                    return (Reason(code="conflict", subject=release.label, need=need, have=have),)
+                    return (Reason("conflict", release.label, need, have),)
         return ()

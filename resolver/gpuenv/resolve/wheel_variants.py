@@ -126,10 +126,10 @@ class VariantChooser:
             else:
                 labels = " ".join(other.label for other in order.release.variants) or "of none"
                 reason = Reason(
-                    code="bad-metadata",
-                    subject=wheel.filename,
-                    need=f"the variant {label} in its metadata",
-                    have=f"the labels {labels}",
+                    "bad-metadata",
+                    wheel.filename,
+                    f"the variant {label} in its metadata",
+                    f"the labels {labels}",
                     source=_SOURCE,
                 )
             unknown = WheelVariant(name=wheel.name, label=label)
@@ -215,10 +215,10 @@ class VariantChooser:
                 marker = variants.replace_clauses(marker, decide)
             except ValueError as error:
                 reason = Reason(
-                    code="bad-metadata",
-                    subject=wheel.filename,
-                    need="readable requirements",
-                    have=f"the requirement {str(dependency)!r}: {error}",
+                    "bad-metadata",
+                    wheel.filename,
+                    "readable requirements",
+                    f"the requirement {str(dependency)!r}: {error}",
                     source=_SOURCE,
                 )
                 raise UnusableFileError(reason) from None
@@ -303,4 +303,4 @@ def _label(wheel: Wheel) -> str:
 def not_cached(wheel: Wheel, need: str) -> Reason:
     """Return the reason against a wheel of which offline something is not known."""
     have = "not in the cache, and --offline is on"
-    return Reason(code="not-cached", subject=wheel.filename, need=need, have=have)
+    return Reason("not-cached", wheel.filename, need, have)

@@ -129,10 +129,10 @@ class Widening:
         """Yield a doubt for each name of which not all releases could be looked at."""
         for name, error in sorted(self.failures.items()):
             yield Reason(
-                code="index-unknown",
-                subject=name,
-                need="releases that the index snapshot leaves out",
-                have=error.message,
+                "index-unknown",
+                name,
+                "releases that the index snapshot leaves out",
+                error.message,
             )
 
     def _is_required(self, name: str) -> bool:

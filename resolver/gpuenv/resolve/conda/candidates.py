@@ -147,7 +147,7 @@ class CandidateStore:
         for limit in self.limits:
             name, version_range, _ = conda_versions.split(limit)
             if name in names and not conda_versions.contains(version_range, row.version):
-                yield Reason(code="pinned", subject=row.subject, need=limit, have=row.version)
+                yield Reason("pinned", row.subject, limit, row.version)
 
     def _matching(self, dependency: str, name: str) -> list[Record]:
         return [

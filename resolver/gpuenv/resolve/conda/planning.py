@@ -281,7 +281,7 @@ class _Search:
         need = on_channel(requested.channel, conda_versions.text_of(name, requested.spec))
         if python is not None:
             need += f" for Python {show_pair(python)}"
-        raise self._no_solution([Reason(code="no-release", subject=name, need=need, have=have)])
+        raise self._no_solution([Reason("no-release", name, need, have)])
 
     def _closure(
         self,
@@ -329,9 +329,7 @@ class _Search:
                 subjects = [candidate.subject for candidate in combination]
                 subject = ", ".join(subjects) or self.parsed.subject
                 have = " ".join(str(error).split())[:REFUSAL_LENGTH]
-                self.refusals.append(
-                    Reason(code="conda-closure", subject=subject, need="a closure", have=have)
-                )
+                self.refusals.append(Reason("conda-closure", subject, "a closure", have))
                 return None
             against = conda_parts.closure_reasons(
                 records,
@@ -426,7 +424,7 @@ def _why_not_chosen(
         if cuda and other_cuda and cuda[0] != other_cuda[0]:
             need = f"a build of {other.row.name} for CUDA {cuda[0]}"
             subject, have = candidate.subject, other.subject
-            return (Reason(code="conflict", subject=subject, need=need, have=have),)
+            return (Reason("conflict", subject, need, have),)
     about = [reason for reason in refusals if candidate.subject in reason.subject.split(", ")]
     return tuple(about[:1])
 

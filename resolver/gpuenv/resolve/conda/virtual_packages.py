@@ -87,8 +87,7 @@ def of_host(host: Host) -> tuple[Virtual, ...]:
     virtual: list[Virtual] = [("__archspec", "1", archspec)] if archspec else []
     if host.gpus and host.driver_cuda is not None:
         virtual.append(("__cuda", show_pair(host.driver_cuda), "0"))
-        capabilities = [gpu.compute_capability for gpu in host.gpus]
-        least = min(filter(None, capabilities), default=None)
+        least = min(filter(None, host.capabilities), default=None)
         if least is not None:
             virtual.append(("__cuda_arch", show_pair(least), "0"))
     if host.os == "windows":

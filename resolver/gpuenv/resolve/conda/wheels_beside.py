@@ -86,7 +86,7 @@ def unmet(requirements: Sequence[str], supply: Supply) -> tuple[Reason, ...]:
         if not admits(parsed.specifier, version):
             need = f"{parsed.name}{parsed.specifier}"
             have = f"{parsed.name} {version} of conda"
-            reasons.append(Reason(code="conflict", subject="--pip", need=need, have=have))
+            reasons.append(Reason("conflict", "--pip", need, have))
     return tuple(reasons)
 
 
@@ -151,7 +151,7 @@ def _owned_by_frameworks(
 
 def _refusal(code: str, need: str, package: str) -> Reason:
     have = f"{package} of conda"
-    return Reason(code=code, subject="", need=need, have=have, source=OWNER_SOURCE)
+    return Reason(code, "", need, have, source=OWNER_SOURCE)
 
 
 # ---- the solve ----------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ class Beside(Index):
         else:
             subject, need = f"{name} {wheel.version}", "what its extras ask for"
             have = f"no wheel of {name} {wheel.version}, which would say it"
-            reason = Reason(code="no-wheel", subject=subject, need=need, have=have)
+            reason = Reason("no-wheel", subject, need, have)
             raise UnusableFileError(reason)
         return tuple(
             self._renamed(requirement)
