@@ -203,7 +203,8 @@ def _missing(facts: ReleaseFacts, cause: Cause) -> list[Reason]:
     if requirement.url is not None or not (has_facts or store.data.is_extension(name)):
         return []
     judge = facts.reasons_with_libraries if has_facts else facts.reasons
-    return list(_reasons_against_all(judge, _in_range(store, requirement)))
+    against = list(_reasons_against_all(judge, _in_range(store, requirement)))
+    return [*(missing_build_reasons(facts, requirement) if against else ()), *against]
 
 
 def _in_range(store: CandidateStore, requirement: PackageRequirement) -> list[Candidate]:

@@ -85,7 +85,8 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         for root in roots:
             if isinstance(root, PackageRequirement) and root.specifier:
                 self._requested_ranges.setdefault(root.name, []).append(root.specifier)
-        nodes = [*self._dependents(roots, frameworks), *frameworks]
+        # A project and a file may name the same package.
+        nodes = dict.fromkeys([*self._dependents(roots, frameworks), *frameworks])
         self.order = {identifier: place for place, identifier in enumerate(nodes)}
 
     def _dependents(
