@@ -28,7 +28,6 @@ from .requested import requirements_of
 
 MAX_CHANGES = 6
 MAX_EDIT_TRIALS = 40  # of changed requests
-MAX_PYTHONS = 4
 MAX_EDITS = 3  # of the request in one change
 MAX_NAMED = 5  # packages that a change gives
 _LIKE = 0.8  # how alike a misspelled name and the right one are, as difflib counts
@@ -196,7 +195,7 @@ def smallest_changes(
     host_may_help = not codes & _REQUEST_CODES
     if host_may_help:
         if codes & _PYTHON_CODES:
-            yield from alternatives.on_first(islice(what_if.pythons(host), MAX_PYTHONS))
+            yield from alternatives.on_first(what_if.pythons(host))
         if codes & _DRIVER_CODES:
             yield from _other_driver(alternatives)
         if codes & _PLATFORM_CODES:
