@@ -15,7 +15,7 @@ from ..index.http import OK, Transport
 from ..index.multi_index import MultiIndex, open_indexes
 from ..index.own_indexes import OwnIndexes
 from ..index.protocol import Index
-from ..index.source_builds import build_settings_of
+from ..index.source_builds import BuildFailedError, build_settings_of
 from ..index.urls import path_to_file_url, redact_url
 from ..lock.tool_settings import ToolSettings, capability_of, settings
 from ..model import Host, IndexOptions, Pin, Plan, Request
@@ -132,8 +132,13 @@ def built_requirements(
         BuildFailedError: the backend fails.
     """
     _, index = open_indexes(options, python=host.python)
-    tree = index.direct("", path_to_file_url(os.path.abspath(folder)))
-    metadata, environment = index.metadata(tree), TargetEnvironment(host)
+    environment = TargetEnvironment(host)
+    try:
+        tree = index.direct("", path_to_file_url(os.path.abspath(folder)))
+        metadata = index.metadata(tree)
+    except BuildFailedError as error:
+        error.hint = "without the project: gpuenv solve -r FILE reads a requirements file"
+        raise
     markers = " ".join(dependency.marker or "" for dependency in metadata.dependencies)
     wanted = [normalize_name(extra) for extra in extras]
     for extra in wanted:
