@@ -252,7 +252,7 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
         pins[candidate.identifier] = candidate
         pinned: _State = State(pins, criteria, [])
         if replaced:
-            self._take_back(list(replaced.values()), pinned)
+            self._take_back(list(replaced.values()), pinned, candidate)
         if candidate.identifier in pins:  # a removed pin may have ruled out a better one
             for requirement in requirements:
                 self._add(criteria, requirement, candidate)
@@ -314,11 +314,11 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
 
     # ---- pins that give way
 
-    def _take_back(self, removed: list[Node], state: _State) -> None:
+    def _take_back(self, removed: list[Node], state: _State, last: Node) -> None:
         """Take back what only removed pins required, and what they ruled out.
 
         Pins that were the best only because of what they ruled out are removed, too: their nodes
-        are decided again.
+        are decided again. The requirements of the last pin are not in the criteria yet.
 
         Raises:
             _RejectedError: a node has no candidate any more: a removed pin had admitted a yanked
@@ -326,7 +326,7 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
         """
         pins, criteria = state.mapping, state.criteria
         while removed:
-            reached = self._reached(state)
+            reached = self._reached(state, last)
             for node in [node for node in criteria if node not in reached]:
                 del criteria[node]
                 if node in pins:
@@ -340,6 +340,8 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
                 if limited.isdisjoint((node, without_extras(node))):
                     continue
                 limits = _limits(node, state)
+                if not limits:  # what required it was removed in this turn
+                    continue
                 candidates = self._candidates(
                     node, {node: iter([limit.requirement for limit in limits])}
                 )
@@ -350,14 +352,15 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
                 if node in pins and next(iter(candidates)) is not pins[node]:
                     removed.append(pins.pop(node))
 
-    def _reached(self, state: _State) -> set[Identifier]:
-        """Return the nodes that the request and the pins that it reaches require."""
+    def _reached(self, state: _State, last: Node) -> set[Identifier]:
+        """Return the nodes that the request and the pins that it reaches require, but the last."""
         waiting = [node for node in state.criteria if None in state.criteria[node].iter_parent()]
         reached: set[Identifier] = set()
         while waiting:
             node = waiting.pop()
-            if node not in reached and node in state.mapping:
-                requirements = self.provider.get_dependencies(state.mapping[node])
+            pin = state.mapping.get(node)
+            if node not in reached and pin is not None and pin is not last:
+                requirements = self.provider.get_dependencies(pin)
                 waiting += [requirement.identifier for requirement in requirements]
             reached.add(node)
         return reached
