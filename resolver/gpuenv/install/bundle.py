@@ -36,7 +36,7 @@ from packaging.utils import canonicalize_name
 
 from ..atomic_write import replace_files
 from ..errors import InputError
-from ..index.urls import file_url_to_path, last_part, path_to_file_url
+from ..index.urls import file_url_to_path, path_to_file_url
 from ..interpreters import find_pip, find_target
 from ..lock import pylock
 from ..model import Host, Lock, Wheel
@@ -70,9 +70,10 @@ def file_name(wheel: Wheel) -> str:
 
     Variants of a wheel have names of their own there.
     """
+    parts = urlsplit(wheel.url)
     if is_in_bundle(wheel.url):
-        return unquote(urlsplit(wheel.url).fragment)
-    return last_part(wheel.url)
+        return unquote(parts.fragment)
+    return unquote(parts.path.rpartition("/")[2])
 
 
 def bundled_urls(bundle: str) -> dict[str, str]:
