@@ -295,8 +295,7 @@ def _cpu_warnings(
             # Builds of other indexes have a local version: dgl 2.4.0+cu124.
             is_of_cpu = row.is_about(name, pin.version) and "+" not in pin.version
             if is_of_cpu and solution.pinned.keys().isdisjoint(row.unless):
-                need, have = str(row.value), "a CPU build"
-                yield Reason(code="cpu-dependency", subject=pin.label, need=need, have=have)
+                yield Reason("cpu-dependency", pin.label, str(row.value), "a CPU build")
     for variant in solution.variants.values():
         if not variant.way.carriers:
             have = "one, which stays unused"
