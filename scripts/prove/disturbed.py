@@ -71,6 +71,8 @@ class Trials:
         self.locks = [make_version(folder, version) for version in (1, 2)]
         self.references = []
         for turn in (0, 1):
+            if command == "download":  # the folder keeps the files of both
+                self.clear()
             begin = time.monotonic()
             if self.start(turn).wait():
                 raise RuntimeError(f"gpuenv {command} fails: {self.message()}")
