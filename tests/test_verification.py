@@ -162,7 +162,10 @@ def host_of(devices, compute_mode=None):
 
 
 def verified(target, lock=None, *, devices=0, device=False, compute_mode=None, **options):
-    """The checks on a host with stand-ins for GPUs, but for rules; `device` as for verify."""
+    """Verify on a host with stand-ins for GPUs; the checks of rules are left out.
+
+    `device` is as for verify; None does not give it.
+    """
     data = compatibility_data()
     options = {"data": data, "frameworks": (), "env": CLEAN, "device": device, **options}
     if device is None:

@@ -109,7 +109,7 @@ def text_of(packed: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 
 @contextmanager
 def members(file: BinaryIO, filename: str) -> Iterator[Iterable[tuple[str, Callable[[], bytes]]]]:
-    """Give the paths in a wheel or a source distribution, and what reads each, to a block."""
+    """Open a wheel or a source distribution: its paths, each with the function that reads it."""
     if filename.endswith(".whl"):
         with opened(file) as archive:
             yield [(path, partial(archive.read, path)) for path in archive.namelist()]

@@ -167,13 +167,9 @@ def read_conda_request(arguments: Namespace) -> tuple[Request, IndexOptions, Hos
     arguments.requirements = [path for path in paths if path not in project_files]
 
     host_of_flags = cache(partial(read_host, arguments, need_gpu=True, conda=True))
+    name_of = _name_of(arguments, host_of_flags, read_index_options(arguments))
     projects = [
-        read_project_file(
-            path,
-            host_of_flags().platform,
-            lambda url: api.name_of_project(url, host_of_flags(), read_index_options(arguments)),
-        )
-        for path in project_files
+        read_project_file(path, host_of_flags().platform, name_of) for path in project_files
     ]
     asked = any(project.specs or project.wheels.requirements for project in projects)
     request, options, host = read_request(arguments, host_of_flags, conda=True, asked=asked)
@@ -284,11 +280,7 @@ def read_request(
         InputError: a file or a text cannot be read, or nothing is asked for.
     """
     options, host_of_target = read_index_options(arguments), cache(read_host)
-
-    def built_name(url: str) -> str:
-        return api.name_of_project(url, host_of_target(), options)
-
-    name_of = None if arguments.no_build else built_name
+    name_of = _name_of(arguments, host_of_target, options)
     request = _request_of_flags(arguments, name_of)
     folder = _project_folder(arguments, asked=asked)
     files = []
@@ -310,11 +302,7 @@ def read_request(
         hint = "name a folder of wheels: --find-links DIR"
         raise InputError("--no-index: without --find-links nothing can be found", hint=hint)
     if not asked and not request.frameworks and not request.requirements:
-        hint = "or -r FILE, or --project in a project"
-        for path in importable(".")[:1]:
-            of_conda = "--backend conda " if is_project_file(path.name) else ""
-            hint = f"or {of_conda}-r {path.name}, which is here"
-        raise InputError("nothing to solve: give --framework NAME or a REQUIREMENT", hint=hint)
+        raise _nothing_to_solve()
     if not conda:
         frameworks_of_flags(request, api.compatibility_data())
     host = host_of_target()
@@ -322,6 +310,24 @@ def read_request(
         if folder is not None and file.requires_python:
             _require_python(file.requires_python, folder, host)
     return request, options, host
+
+
+def _name_of(
+    arguments: Namespace, host: Callable[[], Host], options: IndexOptions
+) -> NameOf | None:
+    """Return what builds the metadata of a project for its name; None with --no-build."""
+    if arguments.no_build:
+        return None
+    return lambda url: api.name_of_project(url, host(), options)
+
+
+def _nothing_to_solve() -> InputError:
+    """Return the error for a request that asks for nothing. A file that is here is named."""
+    hint = "or -r FILE, or --project in a project"
+    for path in importable(".")[:1]:
+        of_conda = "--backend conda " if is_project_file(path.name) else ""
+        hint = f"or {of_conda}-r {path.name}, which is here"
+    return InputError("nothing to solve: give --framework NAME or a REQUIREMENT", hint=hint)
 
 
 def _project_folder(arguments: Namespace, *, asked: bool) -> str | None:

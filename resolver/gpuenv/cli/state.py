@@ -248,12 +248,12 @@ def _status_of_project(host: Host) -> tuple[list[str], Lock | None, str]:
         if os.path.isfile(PYLOCK):
             return [PYLOCK], api.read_lock(PYLOCK), ""
         files = [path.name for path in importable("")] + ["setup.py"] * has_setup("")
-        line = "none: this folder has no pyproject.toml and no pylock.toml"
+        line, step = "none: this folder has no pyproject.toml and no pylock.toml", ""
         if os.path.isfile("pyproject.toml"):
-            line = "pyproject.toml has no [tool.gpuenv]"
+            line, step = "pyproject.toml has no [tool.gpuenv]", "gpuenv init"
         elif files:
-            line = f"none, but {files[0]}, which gpuenv init reads"
-        return [line], None, "" if line.startswith("none:") else "gpuenv init"
+            line, step = f"none, but {files[0]}, which gpuenv init reads", "gpuenv init"
+        return [line], None, step
     state = api.project_state()
     lines = [f"{os.path.relpath(one.path)}: {one.status}" for one in state.states]
     if any(one.status != "fresh" for one in state.states):

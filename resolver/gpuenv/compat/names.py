@@ -14,9 +14,9 @@ NICKNAMES = {"pytorch": "torch", "tf": "tensorflow", "ort": "onnxruntime"}
 
 
 def meant_framework(name: str, known: Collection[str]) -> str | None:
-    """Return the framework that a name means which is another package, or none: PyTorch, troch.
+    """Return the framework that a name stands for, if it is not its name: PyTorch, troch.
 
-    A slip has the letters of the framework in another order, or one of them is missing.
+    A misspelled name has the letters of the framework in another order, or one of them is missing.
 
     Args:
         name: the name.
@@ -33,7 +33,7 @@ def meant_framework(name: str, known: Collection[str]) -> str | None:
 
 
 def close_name(name: str, known: Collection[str]) -> str | None:
-    """Return the known name that another name is a slip of: jxa, cuppy, torchvison.
+    """Return the known name that a misspelled name stands for: jxa, cuppy, torchvison.
 
     Two neighbors are in the other order, or a letter is missing or doubled. None if there is none.
     """

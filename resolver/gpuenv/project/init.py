@@ -46,7 +46,7 @@ class Beginning(Value):
     `addition` is the text to append to the file `path`, "" if there is nothing to add.
     `frameworks` and `python` are those of the first table, () and "" if there is a table already.
     `is_empty` tells whether a new project asks for nothing, `imported` names the files of other
-    tools that were read for it, and `left_out` further ones. `profiles` are the new
+    tools that were read for it, and `left_out` those that were not. `profiles` are the new
     ones. `covered` are profiles that were there for one of the hosts.
     """
 
@@ -146,22 +146,15 @@ def _first_table(
     path = os.path.join(folder, FILE)
     _require_known(frameworks, data)
     of_setuptools = has_setup(folder)
+    has_project = of_setuptools or os.path.lexists(path)
     imported = _read_imports(folder, hosts[0].platform, name_of)
-    of_conda = "backend" in imported.table
-    if of_conda and (of_setuptools or os.path.lexists(path)):
-        # The project is of wheels.
+    if has_project and "backend" in imported.table:
+        # A project is of wheels, and the file is of conda.
         imported = _Imported(left_out=(*imported.files, *imported.left_out))
-        of_conda = False
-    is_new = not (of_setuptools or of_conda or os.path.lexists(path))
+    is_new = not (has_project or "backend" in imported.table)
     python = imported.python or _choose_python(folder, document, hosts[0])
     host = hosts[0].replace(python=Python(version=parse_pair(python)))
-    if not frameworks:
-        found = _find_frameworks(
-            folder, document, imported.dependencies, data, TargetEnvironment(host)
-        )
-        wheels = [parsed.name for parsed, _ in _valid(imported.table.get("wheels", ()))]
-        given = {data.installers[name].name for name in wheels if name in data.installers}
-        frameworks = [text for text in found if parse_requirement(text).name not in given]
+    frameworks = frameworks or _asked_frameworks(folder, document, imported, data, host)
     asked = {parsed.name: text for parsed, text in _valid(imported.dependencies)}
     project, is_empty = "", False
     fields: dict[str, object] = {}
@@ -173,12 +166,7 @@ def _first_table(
         others = [text for name, text in asked.items() if name not in data.installers]
         fields = _fields_beside_project(document, frameworks, others, of_setuptools=of_setuptools)
     if not (is_new or imported.table or "requirements" in fields):
-        left_out = [name for name in imported.left_out if is_project_file(name)]
-        if not _declared_names(document) >= {
-            name for name, text in asked.items() if "==" not in text
-        }:
-            left_out = [*imported.files, *left_out]
-        imported = _Imported(left_out=tuple(left_out))
+        imported = _only_left_out(imported, document, asked)
     fields |= {**imported.table, "python": python}
     on_cpu = [_runs_without_gpu(text, data) for text in frameworks]
     # Every profile locks the dependencies of [project]: a profile for CI must be able to.
@@ -197,8 +185,43 @@ def _first_table(
     )
 
 
+def _asked_frameworks(
+    folder: str,
+    document: Mapping[str, object],
+    imported: _Imported,
+    data: CompatibilityData,
+    host: Host,
+) -> list[str]:
+    """Return the frameworks that a repository names, without those of its table `wheels`."""
+    target = TargetEnvironment(host)
+    found = _find_frameworks(folder, document, imported.dependencies, data, target)
+    wheels = [parsed.name for parsed, _ in _valid(imported.table.get("wheels", ()))]
+    given = {data.installers[name].name for name in wheels if name in data.installers}
+    return [text for text in found if parse_requirement(text).name not in given]
+
+
+def _only_left_out(
+    imported: _Imported, document: Mapping[str, object], asked: Mapping[str, str]
+) -> _Imported:
+    """Return that files were left out beside a project that has requirements of its own.
+
+    Those of conda are named. The others are, too, if they ask for what the project does not
+    require, pins aside.
+
+    Args:
+        imported: what was read.
+        document: pyproject.toml.
+        asked: the requirements of the files by their names.
+    """
+    left_out = [name for name in imported.left_out if is_project_file(name)]
+    unpinned = {name for name, text in asked.items() if "==" not in text}
+    if not _declared_names(document) >= unpinned:
+        left_out = [*imported.files, *left_out]
+    return _Imported(left_out=tuple(left_out))
+
+
 def _require_known(frameworks: Iterable[str], data: CompatibilityData) -> None:
-    """Raise InputError for a framework that the data do not have."""
+    """Raise InputError for a name that is not that of a framework."""
     for text in frameworks:
         if data.framework(parse_requirement(text).name) is None:
             raise unknown_framework(text, parse_requirement(text).name, data)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,10 +85,7 @@ def read_project(
         project = from_plain(of_poetry, _ProjectTable, "")
     is_old = project is None and has_backend and built is not None
     if project is None and not document.dependency_groups and not is_old:
-        is_ours = "gpuenv" in content.get("tool", {})
-        hint = "gpuenv lock solves for the profiles of [tool.gpuenv]" if is_ours else ""
-        problem = "has neither [project] nor [dependency-groups]: nothing to solve"
-        raise InputError(f"{path}: {problem}", hint=hint)
+        raise _nothing_to_solve(path, content)
     project = project or _ProjectTable()
     dynamic = _dynamic_keys(project, extras)
     if dynamic and built is None:
@@ -121,6 +118,14 @@ def read_project(
         requires_python=python,
         origins=tuple(reader.origins.items()),
     )
+
+
+def _nothing_to_solve(path: str, content: Mapping[str, Any]) -> InputError:
+    """Return the error for a pyproject.toml without requirements; it may have [tool.gpuenv]."""
+    is_ours = "gpuenv" in content.get("tool", {})
+    hint = "gpuenv lock solves for the profiles of [tool.gpuenv]" if is_ours else ""
+    problem = "has neither [project] nor [dependency-groups]: nothing to solve"
+    return InputError(f"{path}: {problem}", hint=hint)
 
 
 def has_setup(folder: str) -> bool:

@@ -340,7 +340,7 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
                 if limited.isdisjoint((node, without_extras(node))):
                     continue
                 limits = _limits(node, state)
-                if not limits:  # what required it was removed in this turn
+                if not limits:  # the pins that required it were removed in this turn
                     continue
                 candidates = self._candidates(
                     node, {node: iter([limit.requirement for limit in limits])}
@@ -353,7 +353,10 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
                     removed.append(pins.pop(node))
 
     def _reached(self, state: _State, last: Node) -> set[Identifier]:
-        """Return the nodes that the request and the pins that it reaches require, but the last."""
+        """Return the nodes that the request requires, and the pins that are reached from it.
+
+        The requirements of the last pin do not count.
+        """
         waiting = [node for node in state.criteria if None in state.criteria[node].iter_parent()]
         reached: set[Identifier] = set()
         while waiting:

@@ -74,6 +74,7 @@ class Solution:
         self._file_reasons: dict[Candidate, tuple[Reason | None, Candidate]] = {
             candidate: (None, candidate) for candidate in self.candidates
         }
+        self._named = {root.name for root in roots if isinstance(root, PackageRequirement)}
         # By package or topic: (name of the package that requires it, its label, the requirement)
         self._requirements: dict[str, list[tuple[str, str, NodeRequirement]]] = {}
         for root in roots:
@@ -95,17 +96,15 @@ class Solution:
     def skipped(self) -> tuple[Rejection, ...]:
         """Return the better releases of what the request names, with the reasons against them."""
         skipped: list[Rejection] = []
-        named = set()
         for root in self.roots:
             if isinstance(root, FrameworkRequirement):
                 name, variants = root.framework.name, self.store.variants(root.framework)
                 chosen = self.variants[root.identifier]
                 skipped += self._better(name, root.specifier, variants, chosen)
             elif isinstance(root, PackageRequirement):
-                named.add(root.name)
                 skipped += self._better_of_package(root, self.pinned[root.name])
         for name, candidate in self.pinned.items():
-            if candidate.on_path and name not in named:
+            if candidate.on_path and name not in self._named:
                 root = PackageRequirement(name, (), "")
                 skipped += self._better_of_package(root, candidate)
         for candidate in self.pinned.values():
@@ -365,10 +364,9 @@ class Solution:
                 return (Reason("conflict", label, str(requirement), have),)
         reasons: list[Reason] = []
         # Of the packages, those that the request names come first.
-        named = {root.name for root in self.roots if isinstance(root, PackageRequirement)}
         for needed in sorted(
             self.facts.requirements_of(release),
-            key=lambda one: isinstance(one, PackageRequirement) and one.name not in named,
+            key=lambda one: isinstance(one, PackageRequirement) and one.name not in self._named,
         ):
             if isinstance(needed, UnmetRequirement):
                 reasons.append(needed.reason)
@@ -397,10 +395,11 @@ class Solution:
     def _always_excluded(self, release: Release) -> tuple[Reason, ...]:
         """Return what excludes a release whatever else is chosen.
 
-        That is a need of which the index tells why nothing can be chosen, or else a need that
-        conflicts with what the request or another release requires, or else the first need.
+        The first of these: a requirement that no file meets, with what the index says; a
+        requirement that conflicts with one of the request or of another release; any requirement.
         """
-        needs: list[tuple[str, PackageRequirement, str]] = []  # the last one: if it is another's
+        # Who has a requirement, the requirement, and who has it if that is another release.
+        needs: list[tuple[str, PackageRequirement, str]] = []
         for cause in self._resolver.proof(self._resolver.why_excluded(release)):
             parent, requirement = cause.parent, cause.requirement
             if isinstance(requirement, PackageRequirement):
