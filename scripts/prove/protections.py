@@ -4,8 +4,7 @@
 
 tests/data/protections.toml has the protections. Each test must pass with the present code, and fail
 in a copy of the checkout in which one protection is missing. A test that takes longer than LIMIT
-or more than MEMORY fails, too. A test that is skipped proves nothing: PYTHONPATH can name a folder
-with pypi-attestations.
+or more than MEMORY fails, too. A test that is skipped proves nothing.
 """
 
 from __future__ import annotations
