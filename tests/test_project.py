@@ -105,12 +105,17 @@ def test_a_wrong_table_is_one_line(case, folder, call):
 
 def test_dependencies_of_the_project_are_locked_with_it(folder, call):
     text = REPO.replace('version = "1"', 'version = "1"\ndependencies = ["torch>=2.5", "pillow"]')
-    more = 'requirements = ["filelock"]\nproject-dependencies = true\ngroups = ["dev"]'
+    more = 'requirements = ["filelock"]\nproject-dependencies = true\ngroups = ["more"]'
     text = text.replace("requirements = []", more)
-    (folder / "pyproject.toml").write_text(text + '[dependency-groups]\ndev = ["packaging"]\n')
+    text = text.replace('gpu = "none"', 'gpu = "none"\ngroups = ["dev"]')
+    (folder / "pyproject.toml").write_text(
+        text + '[dependency-groups]\ndev = ["packaging"]\nmore = ["rich"]\n'
+    )
     lock = folder / "pylock.ci.toml"
     call("lock ci --offline")
-    assert {"torch", "pillow", "packaging", "filelock"} <= {*pins(lock)}
+    assert {"torch", "pillow", "packaging", "filelock"} <= {*pins(lock)} and "rich" not in pins(
+        lock
+    )
     assert len(gpuenv.read_lock(str(lock)).choices) == 1
     replace_in(folder / "pyproject.toml", '"pillow"]', '"pillow<99"]')
     done = call("lock --check ci", status=1)

@@ -227,6 +227,7 @@ def begin_project(
     frameworks: Sequence[str] = (),
     *,
     name: str = "",
+    python: str = "",
     ci: bool = True,
 ) -> Beginning:
     """Write a first [tool.gpuenv] into the pyproject.toml of a folder, or add profiles to it.
@@ -236,6 +237,7 @@ def begin_project(
         hosts: the GPUs of each become a profile.
         frameworks: the frameworks of a first table; () finds them in the files of the project.
         name: the name of the new profile; "" names each by its GPUs.
+        python: the Python X.Y of a first table; "" takes the one that the files name.
         ci: whether a first table has a profile without a GPU, for CI.
 
     Raises:
@@ -248,6 +250,7 @@ def begin_project(
         compatibility_data(),
         frameworks=tuple(frameworks),
         name=name,
+        python=python,
         ci=ci,
         name_of=lambda url: wheels.name_of_project(url, hosts[0], IndexOptions()),
     )

@@ -82,6 +82,7 @@ class Init(Command):
             hosts,
             arguments.framework,
             name=arguments.name,
+            python=hosts[0].python.release if arguments.python else "",
             ci=not arguments.no_ci,
         )
         print_report(render.beginning_lines(begun, hosts))

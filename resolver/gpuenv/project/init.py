@@ -32,6 +32,7 @@ from .profiles import GLIBC, PLATFORM
 from .read import FILE, NAME_CHARACTERS, has_dependencies, has_table
 
 _IMPORT = re.compile(r"^[ \t]*(?:import|from)[ \t]+([A-Za-z_]\w*)", re.MULTILINE)
+_BUILD = re.compile(r"(?<=\d)\+[a-z0-9.]+")
 _OPTIONS = (
     "constraints", "index_url", "extra_index_urls", "find_links", "no_index", "pre",
 )  # fmt: skip
@@ -68,6 +69,7 @@ def begin(
     *,
     frameworks: Sequence[str] = (),
     name: str = "",
+    python: str = "",
     ci: bool = True,
     name_of: NameOf | None = None,
 ) -> Beginning:
@@ -82,6 +84,7 @@ def begin(
             imports of *.py name. Without a pyproject.toml they become dependencies of a new
             [project], with what the files of other tools ask for.
         name: the name of the new profile; "" names each by its GPUs.
+        python: the Python X.Y of a first table; "" takes the one that the files name.
         ci: whether a first table has a profile without a GPU, for CI.
         name_of: as for `checked_requirement`.
 
@@ -96,7 +99,15 @@ def begin(
         raise InputError(f"--name {name}: is for one host", hint="leave it out")
     if not has_table(document):
         return _first_table(
-            folder, document, hosts, data, frameworks, name=name, ci=ci, name_of=name_of
+            folder,
+            document,
+            hosts,
+            data,
+            frameworks,
+            name=name,
+            python=python,
+            ci=ci,
+            name_of=name_of,
         )
     if frameworks:
         message = f"--framework {frameworks[0]}: {path} has a [tool.gpuenv] with its own"
@@ -137,6 +148,7 @@ def _first_table(
     frameworks: Sequence[str],
     *,
     name: str,
+    python: str,
     ci: bool,
     name_of: NameOf | None,
 ) -> Beginning:
@@ -152,19 +164,25 @@ def _first_table(
         # A project is of wheels, and the file is of conda.
         imported = _Imported(left_out=(*imported.files, *imported.left_out))
     is_new = not (has_project or "backend" in imported.table)
-    python = imported.python or _choose_python(folder, document, hosts[0])
-    host = hosts[0].replace(python=Python(version=parse_pair(python)))
-    frameworks = frameworks or _asked_frameworks(folder, document, imported, data, host)
+    python = _choose_python(folder, document, hosts[0], python, imported.python)
+    version = python.removesuffix("t")
+    host = hosts[0].replace(python=Python(version=parse_pair(version)))
+    chosen = ("", "") if frameworks else _list_with_frameworks(document, data)
+    frameworks = frameworks or _asked_frameworks(
+        folder, document, imported, data, host, chosen=chosen
+    )
     asked = {parsed.name: text for parsed, text in _valid(imported.dependencies)}
     project, is_empty = "", False
     fields: dict[str, object] = {}
     if is_new:
         more = [text for text in frameworks if parse_requirement(text).name not in asked]
         is_empty = not (imported.dependencies or more)
-        project = _project_table(folder, python, [*imported.dependencies, *more])
+        project = _project_table(folder, version, [*imported.dependencies, *more])
     else:
         others = [text for name, text in asked.items() if name not in data.installers]
-        fields = _fields_beside_project(document, frameworks, others, of_setuptools=of_setuptools)
+        fields = _fields_beside_project(
+            document, frameworks, others, chosen, of_setuptools=of_setuptools
+        )
     if not (is_new or imported.table or "requirements" in fields):
         imported = _only_left_out(imported, document, asked)
     fields |= {**imported.table, "python": python}
@@ -191,12 +209,17 @@ def _asked_frameworks(
     imported: _Imported,
     data: CompatibilityData,
     host: Host,
+    *,
+    chosen: tuple[str, str],
 ) -> list[str]:
-    """Return the frameworks that a repository names, without those of its table `wheels`."""
+    """Return the frameworks that a repository names and that no list of the first table has.
+
+    Such lists are the table `wheels`, and the chosen extra or group.
+    """
     target = TargetEnvironment(host)
     found = _find_frameworks(folder, document, imported.dependencies, data, target)
-    wheels = [parsed.name for parsed, _ in _valid(imported.table.get("wheels", ()))]
-    given = {data.installers[name].name for name in wheels if name in data.installers}
+    in_list = _lists(document).get(chosen, [])
+    given = _frameworks_of([*imported.table.get("wheels", ()), *in_list], data)
     return [text for text in found if parse_requirement(text).name not in given]
 
 
@@ -231,10 +254,14 @@ def _fields_beside_project(
     document: Mapping[str, object],
     frameworks: Sequence[str],
     requirements: Sequence[str],
+    chosen: tuple[str, str],
     *,
     of_setuptools: bool,
 ) -> dict[str, object]:
-    """Return what a first table asks for beside the dependencies of a project that exists."""
+    """Return what a first table asks for beside the dependencies of a project that exists.
+
+    `chosen` is that of `_list_with_frameworks`.
+    """
     fields: dict[str, object] = {}
     if frameworks:
         fields["frameworks"] = frameworks
@@ -246,7 +273,48 @@ def _fields_beside_project(
     groups = [name for name in _strings(of_uv) if name in _table(document, "dependency-groups")]
     if "project" in document and groups:
         fields["groups"] = groups
+    kind, name = chosen
+    if name:
+        fields[kind] = list(dict.fromkeys([*(groups if kind == "groups" else ()), name]))
     return fields
+
+
+def _list_with_frameworks(
+    document: Mapping[str, object], data: CompatibilityData
+) -> tuple[str, str]:
+    """Return the extra or the group which alone asks for frameworks that [project] does not.
+
+    Returns:
+        The key of [tool.gpuenv] and the name: ("extras", "gpu"). ("", "") if there are several,
+        which may be for different GPUs; if it names a build; or if a framework of it needs a GPU,
+        which a profile for CI does not have.
+    """
+    project = _table(document, "project")
+    own = _frameworks_of(_strings(project.get("dependencies")), data)
+    lists = _lists(document)
+    found = [place for place, texts in lists.items() if _frameworks_of(texts, data) - own]
+    if "project" not in document or len(found) != 1:
+        return "", ""
+    texts = lists[found[0]]
+    runs = all(_runs_without_gpu(name, data) for name in _frameworks_of(texts, data))
+    return found[0] if runs and not any(_BUILD.search(text) for text in texts) else ("", "")
+
+
+def _lists(document: Mapping[str, object]) -> dict[tuple[str, str], list[str]]:
+    """Return the extras and groups of a project by the key of [tool.gpuenv] and the name."""
+    extras = _table(document, "project", "optional-dependencies")
+    groups = _table(document, "dependency-groups")
+    return {
+        (key, name): _strings(texts)
+        for key, table in (("extras", extras), ("groups", groups))
+        for name, texts in table.items()
+    }
+
+
+def _frameworks_of(texts: Sequence[str], data: CompatibilityData) -> set[str]:
+    """Return the frameworks that requirements name."""
+    named = (parsed.name for parsed, _ in _valid(texts))
+    return {data.installers[name].name for name in named if name in data.installers}
 
 
 def _first_profiles(
@@ -491,10 +559,7 @@ def _find_frameworks(
         target: what the markers are for.
     """
     project = _table(document, "project")
-    texts: list[str] = []
-    groups = _table(document, "dependency-groups")
-    for group in (*_table(project, "optional-dependencies").values(), *groups.values()):
-        texts += [re.sub(r"(?<=\d)\+[a-z0-9.]+", "", text) for text in _strings(group)]
+    texts = [_BUILD.sub("", text) for group in _lists(document).values() for text in group]
     texts += [*_table(document, "tool", "poetry", "dependencies"), *in_files]
     named: dict[str, str] = {}
     for requirement, _ in _valid(texts):
@@ -513,28 +578,41 @@ def _find_frameworks(
     return [named[name] for name in sorted(named)]
 
 
-def _choose_python(folder: str, document: Mapping[str, object], host: Host) -> str:
-    """Return the first Python X.Y that requires-python admits.
+def _choose_python(
+    folder: str, document: Mapping[str, object], host: Host, asked: str, imported: str
+) -> str:
+    """Return the Python X.Y that was asked for, otherwise that of a file of another tool.
 
-    That of .python-version comes first, then the host's, then the known versions from the oldest.
+    Otherwise it is the first that requires-python admits: that of .python-version, then the
+    host's, then the known versions from the oldest.
+
+    Raises:
+        InputError: requires-python does not admit it.
     """
     of_poetry = poetry_python(_table(document, "tool", "poetry"))
     requires_python = _table(document, "project").get("requires-python", of_poetry)
     if not isinstance(requires_python, str):
         requires_python = ""
+    if asked and not _admits(requires_python, asked.removesuffix("t")):
+        message = f"--python {asked}: requires-python {requires_python!r} does not admit it"
+        raise InputError(message, hint="give another one, or correct that")
+    if asked or imported:
+        return asked or imported
     candidates = [host.python.version, *PYTHONS]
     for content in _read_files(folder, ".python-version"):
         pinned = re.match(r"[ \t]*(\d+)\.(\d+)[ \t]*(?:\.|$)", content, re.MULTILINE)
         if pinned:
             candidates.insert(0, (int(pinned[1]), int(pinned[2])))
     for version in candidates:
-        text = show_pair(version)
-        # >=3.11.4 admits some release of 3.11: X.Y.99 stands for the newest, X.Y.0 is the first.
-        for release in (f"{text}.99", f"{text}.0"):
-            if contains(requires_python, release):
-                return text
+        if _admits(requires_python, show_pair(version)):
+            return show_pair(version)
     message = f"project.requires-python {requires_python!r} admits no Python that is known"
     raise InputError(message, hint="correct it")
+
+
+def _admits(requires_python: str, python: str) -> bool:
+    # >=3.11.4 admits some release of 3.11: X.Y.99 stands for the newest, X.Y.0 is the first.
+    return any(contains(requires_python, f"{python}.{patch}") for patch in (99, 0))
 
 
 # ---- what the files of other tools ask for ------------------------------------------------------

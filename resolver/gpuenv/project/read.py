@@ -38,14 +38,14 @@ _ANY = (Any, "")
 
 _SHARED_KEYS = {
     **dict.fromkeys(("frameworks", "requirements", "constraints", "channels", "wheels"), _STRINGS),
-    "override-dependencies": _STRINGS,
+    **dict.fromkeys(("override-dependencies", "extras", "groups"), _STRINGS),
     **dict.fromkeys(("python", "backend"), _STRING),
     "separate-versions": _FLAG,
 }
 TOP_KEYS = _SHARED_KEYS | {
     **dict.fromkeys(("index-url", "exclude-newer"), _STRING),
     **dict.fromkeys(("extra-index-urls", "find-links"), _STRINGS),
-    **dict.fromkeys(("no-build-package", "no-binary", "extras", "groups"), _STRINGS),
+    **dict.fromkeys(("no-build-package", "no-binary"), _STRINGS),
     **dict.fromkeys(("no-index", "default-index-only", "pre", "no-build"), _FLAG),
     "project-dependencies": _FLAG,
     "profiles": _TABLE_OF_PROFILES,
@@ -95,9 +95,6 @@ def read_project(folder: str, data: CompatibilityData, built: Built) -> Project:
         )
     _check_indexes(top)
     has_own = top.values.get("project-dependencies", has_dependencies(document))
-    extras, groups = top.values.get("extras", ()), top.values.get("groups", ())
-    if (extras or groups) and not has_own:
-        top.fail("extras" if extras else "groups", " needs [project]")
     profiles: dict[str, Profile] = {}
     for name, fields in top.values["profiles"].items():
         if not name or not set(name) <= NAME_CHARACTERS:
@@ -109,6 +106,9 @@ def read_project(folder: str, data: CompatibilityData, built: Built) -> Project:
             problem = f" differs from {same} only in case; some file systems have one file for both"
             top.fail(f"profiles.{name}", problem)
         table = _Table(path, f"tool.gpuenv.profiles.{name}", fields, PROFILE_KEYS, top.values)
+        extras, groups = table.values.get("extras", ()), table.values.get("groups", ())
+        if (extras or groups) and not has_own:
+            table.fail("extras" if extras else "groups", " needs [project]")
         _check_requests(table, data, conda=table.values.get("backend") == "conda")
         profile = _profile(name, table)
         try:

@@ -26,6 +26,8 @@ _SETTINGS = {
     "frameworks": "every profile locks these",
     "project-dependencies": "and the dependencies of [project]",
     "requirements": "and these packages",
+    "extras": "these extras of [project]",
+    "groups": "these dependency groups",
     "python": "the Python version of every lock",
     "gpu": "the GPU of the hosts; none is the CPU",
     "count": "how many each host has",
