@@ -858,9 +858,12 @@ def _unknown_driver(
 
 
 def _cudnn_of_build(part: Package, packages: Sequence[Package], host: Host) -> Iterator[Finding]:
-    """R4 for the cuDNN of the build's CUDA major. Without one the system's would be loaded."""
+    """R4 for the cuDNN of the build's CUDA major. Without one the system's would be loaded.
+
+    Without a GPU no operation of a framework uses cuDNN.
+    """
     build = part.build
-    if build is None or build.cudnn is None or build.cuda is None:
+    if not host.gpus or build is None or build.cudnn is None or build.cuda is None:
         return
     required = f"{_CUDNN}{build.cuda[0]}"
     releases = [package for package in packages if package.distribution.startswith(_CUDNN)]
@@ -879,7 +882,7 @@ def _cudnn_of_build(part: Package, packages: Sequence[Package], host: Host) -> I
             source=rules.OWNER_SOURCE,
         )
         yield reason, (releases[0].name, part.name)
-    elif host.os == "linux" and host.gpus:  # on Windows the framework's own wheel holds cuDNN
+    elif host.os == "linux":  # on Windows the framework's own wheel holds cuDNN
         reason = Reason(
             "cudnn-unknown",
             part.build_subject,
