@@ -1,10 +1,13 @@
-"""Variant wheels (PEP 825), and the file that describes the variants of a release."""
+"""Variant wheels (PEP 825), the file that describes the variants of a release, and providers."""
 
 import json
+import os
+import subprocess
 import sys
 
 import gpuenv
 from index_server import make_wheel
+from native_build import build, nvml_script
 
 PEP_825 = "https://variants-schema.wheelnext.dev/peps/825/v0.1.1.json"
 PEP_850 = "https://variants-schema.wheelnext.dev/peps/850/v0.2.0.json"
@@ -187,3 +190,127 @@ def make_conformance(folder, case):
         if name != "missing":
             write_variant(folder, name.replace("-", "_"), "1.0", "")
     return requirement
+
+
+# ---- providers -----------------------------------------------------------------------------------
+
+FORCED = {
+    "force_cuda": "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION",
+    "force_sm": "NV_VARIANT_PROVIDER_FORCE_SM_ARCH",
+}
+# What an installer does: load the object that plugin-api names, and call its methods.
+# The stand-in for NVML reads its script once, so each case is a process of its own.
+_ASK = """
+import importlib, json, os, sys, warnings
+warnings.simplefilter("ignore")
+module, name = sys.argv[1].split(":")
+provider = getattr(importlib.import_module(module), name)
+
+def answer():
+    methods = (provider.get_all_configs, provider.get_supported_configs)
+    try:
+        return [{one.name: [one.values, one.multi_value] for one in method()} for method in methods]
+    except Exception as error:
+        kind = ValueError if isinstance(error, ValueError) else type(error)
+        return [{}, {"error": kind.__name__}]
+
+answers = []
+for variables in json.load(sys.stdin):
+    reader, writer = os.pipe()
+    if not os.fork():
+        os.environ.update(variables)
+        with open(writer, "w") as file:
+            json.dump(answer(), file)
+        os._exit(0)
+    os.close(writer)
+    with open(reader) as file:
+        answers.append(json.load(file))
+    os.wait()
+json.dump(answers, sys.stdout)
+"""
+
+
+def provider_answers(provider, cases, folder, *, pythonpath):
+    """Return {name of a case: what the provider knows and supports}, with a stand-in for NVML.
+
+    `cases` are those of data/variant_provider.toml; a case without `gpus` has no driver.
+    """
+    nvml = build("nvml_stub.c", "libnvidia-ml.so.1", folder).parent
+    found = {}
+    for has_driver in (True, False):
+        rows = [case for case in cases if ("gpus" in case) == has_driver]
+        variables = []
+        for number, case in enumerate(rows):
+            script = folder / f"{number}.txt"
+            script.write_text(nvml_script(_described(case)))
+            variables.append({"NVML_STUB": str(script), **case.get("env", {})})
+        environment = {
+            key: value for key, value in os.environ.items() if not key.startswith("CUDA_")
+        }
+        environment |= {"PYTHONPATH": pythonpath, "LD_LIBRARY_PATH": str(nvml) * has_driver}
+        process = subprocess.run(
+            [sys.executable, "-c", _ASK, provider],
+            env=environment,
+            input=json.dumps(variables),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        names = [case["name"] for case in rows]
+        found.update(zip(names, json.loads(process.stdout), strict=True))
+    return found
+
+
+def transcript(row):
+    """Return a [[provider]] row of variant_conformance.toml as a case of variant_provider.toml."""
+    case = {**row, "env": {FORCED[key]: row[key] for key in FORCED if key in row}}
+    if "gpus" in row:
+        case["gpus"] = [[gpu, f"GPU-{number}"] for number, gpu in enumerate(row["gpus"])]
+    return case
+
+
+def _described(case):
+    gpus = []
+    for capability, uuid, *instances in case.get("gpus", ()):
+        gpu = {"name": "GPU", "cc": capability, "uuid": uuid}
+        if instances:
+            gpu["mig"] = [
+                {"name": "MIG", "uuid": one, "gi": 1, "ci": number}
+                for number, one in enumerate(instances)
+            ]
+        gpus.append(gpu)
+    host = {"cuda": case.get("cuda", 0), "gpus": gpus}
+    if "cuda_v1" in case:
+        host["cuda_v1"] = case["cuda_v1"]
+    if "fail" in case:
+        host["fail"] = [[case["fail"], 999]]
+    return host
+
+
+def summary(supported):
+    """Return what a provider supports, in the form of [[provider]] of variant_conformance.toml."""
+    if "error" in supported:
+        return dict(supported)
+    found = {}
+    for name, (values, _) in supported.items():
+        key = name.removeprefix("cuda_version_").removesuffix("_bound").removesuffix("_arch")
+        found[key] = {"lower": values[:1], "upper": values[-1:]}.get(key, values)
+    return found
+
+
+def with_values(answer):
+    """Return an answer of [[provider]] in the form of `summary`.
+
+    "89..88_real" means 89_real and 88_real.
+    """
+    if "error" in answer:
+        return dict(answer)
+    found = {key: [answer[key]] for key in ("lower", "upper") if key in answer}
+    if "sm" in answer:
+        found["sm"] = []
+    for value in answer.get("sm", ()):
+        numbers, _, kind = value.partition("_")
+        first, _, last = numbers.partition("..")
+        for number in range(int(first), int(last or first) - 1, -1):
+            found["sm"].append(f"{number}_{kind}")
+    return found

@@ -294,6 +294,13 @@ class InstallError(GpuEnvError):
     exit_status = 4
 
 
+class NotAttestedError(GpuEnvError):
+    """Files lack an attestation that holds. Nothing was locked."""
+
+    code = "not-attested"
+    exit_status = 1
+
+
 class TargetBusyError(GpuEnvError):
     """Another process changes the environment. Nothing was installed."""
 

@@ -576,13 +576,15 @@ class Needs(Value):
 class Pin(Value):
     """One package of a plan with the file that was chosen and the names that it depends on.
 
-    `built_with` is the package that must be installed before a source distribution can be built:
-    it compiles code for it. "" for others. `build_settings` are those of IndexOptions for a source
-    distribution.
+    `publishers` are the identities whose attestations of the file hold, as canonical JSON; () if
+    none was asked for. `built_with` is the package that must be installed before a source
+    distribution can be built: it compiles code for it. "" for others. `build_settings` are
+    those of IndexOptions for a source distribution.
     """
 
     wheel: Wheel
     dependencies: tuple[str, ...] = ()
+    publishers: tuple[str, ...] = ()
     built_with: str = ""
     build_settings: tuple[str, ...] = ()
 
@@ -606,6 +608,8 @@ class Solved(Value):
     data: str = ""  # the version of the compatibility data and of the snapshot
     digest: str = ""  # the sha256 of the inputs: request, host facts, data
     variants: tuple[WheelVariant, ...] = ()  # those of the pins that are variant wheels
+    # (name, JSON text) of the variant wheels. A lock has it as [packages.variants-json] (PEP 825).
+    variant_metadata: tuple[tuple[str, str], ...] = ()
 
     @property
     def versions(self) -> dict[str, str]:
@@ -633,7 +637,7 @@ class Lock(Solved):
 
     `inputs` describe the profile of a project that was locked, as (key, value) pairs; a value is a
     text, a flag or several texts. `warnings` are about the frameworks that do not use the GPU of
-    the host.
+    the host. `variant_metadata` is () if the lock has no [packages.variants-json].
     """
 
     frameworks: tuple[str, ...]

@@ -4,7 +4,8 @@
 
 tests/data/protections.toml has the protections. Each test must pass with the present code, and fail
 in a copy of the checkout in which one protection is missing. A test that takes longer than LIMIT
-or more than MEMORY fails, too. A test that is skipped proves nothing.
+or more than MEMORY fails, too. A test that is skipped proves nothing: PYTHONPATH can name a folder
+with pypi-attestations.
 """
 
 from __future__ import annotations

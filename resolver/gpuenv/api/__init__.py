@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..detect.host import read_host
 from .data import compatibility_data, data_version, matrix_catalog
-from .environments import is_conda_lock, lock, lock_text, read_lock, solve, write_lock
+from .environments import attested, is_conda_lock, lock, lock_text, read_lock, solve, write_lock
 from .hosts import describe, detect, require_gpu, with_python_of
 from .wheels import (
     built_requirements,
@@ -37,6 +37,7 @@ from .wheels import (
 
 __all__ = [
     "add_profiles",
+    "attested",
     "begin_project",
     "built_requirements",
     "changed_requirements",

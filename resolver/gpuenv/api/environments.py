@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 
 from .. import activity
+from ..errors import InputError
+from ..index import attestations
 from ..lock import conda_formats, pylock
 from ..model import Host, IndexOptions, Lock, Plan, Request
 from ..requirements.conda_projects import PIXI_TOML
@@ -66,18 +68,46 @@ def solve(
 # ---- lock ----------------------------------------------------------------------------------------
 
 
-def lock(plan: Plan) -> Lock:
+def lock(plan: Plan, *, variants_json: bool = False) -> Lock:
     """Return the lock of a plan. `write_lock` writes it to a file.
 
+    Args:
+        plan: the plan.
+        variants_json: describe variant wheels as PEP 825 does, in [packages.variants-json]. pip
+            26.3 and uv 0.13 refuse such a lock.
+
     Raises:
-        InputError: a file has no hash.
+        InputError: a file has no hash, or `variants_json` is given for conda packages.
     """
     require_type(plan, Plan, "plan")
     if plan.request.conda is None:
-        return pylock.lock(plan)
+        return pylock.lock(plan, variants_json=variants_json)
+    if variants_json:
+        message = "variants_json: only the locks of wheels have this table"
+        raise InputError(message, hint="leave it out for conda packages")
     from . import conda
 
     return conda_formats.lock(plan, conda.channels(plan.request))
+
+
+def attested(lock: Lock, options: IndexOptions) -> Lock:
+    """Return a lock that says who has published each file, by attestations (PEP 740).
+
+    The indexes of the files are asked for them. It needs the extra gpuenv[attestations].
+
+    Args:
+        lock: the lock.
+        options: the options of the solve, which may have credentials.
+
+    Raises:
+        InputError: the lock is of conda packages, or the network must not be used.
+        NotAttestedError: a file has no attestation, or one that does not hold.
+        PackageIndexError: an index does not answer.
+    """
+    if lock.conda or options.offline or options.no_index:
+        message = "--require-attestations asks the indexes of wheels"
+        raise InputError(message, hint="leave out --offline, --no-index and --backend conda")
+    return lock.replace(pins=attestations.attested_pins(lock.pins, options))
 
 
 def lock_text(lock: Lock, form: str = "") -> str:

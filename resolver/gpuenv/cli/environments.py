@@ -123,6 +123,8 @@ class Install(Command):
         lock = api.lock(plan)
         _refuse_of_wheels(arguments, lock)
         _refuse_offline(arguments, lock)
+        if arguments.require_attestations:
+            lock = api.attested(lock, options)
         how = _installing(arguments, lock, plan.host, options)
         if recorded is not None:
             how["unneeded"] = sorted(recorded.versions.keys() - lock.versions.keys())

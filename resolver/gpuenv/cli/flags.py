@@ -149,6 +149,10 @@ SOLVE = (
         choices=("pylock", "requirements", "conda-explicit", "conda-lock"),
         default="",
     ),
+    Argument(
+        "--require-attestations",
+        "Lock only files whose publisher an attestation of the index proves (PEP 740)",
+    ),
     *BACKEND,
     Argument("--pip REQUIREMENT ...", "With conda: add this wheel beside the conda packages"),
     HOST,

@@ -11,6 +11,7 @@ file. multi_index opens it, and binds each package name to one source.
 - own_indexes: the indexes of frameworks and companions.
 - source_builds: builds source distributions; build_watcher cleans up after a killed one.
 - source_trees: the folders of source trees, and of commits that git fetches.
+- attestations: who has published a file, by signatures (PEP 740).
 - variants: the metadata of variant wheels, and the markers about them.
 - default_index: which index pip and uv are configured with.
 - http: limits, retries, credentials and one kind of error.
