@@ -16,10 +16,9 @@ Requirements and candidates are compared by identity: a resolution reads each of
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-
-from resolvelib.structs import RequirementInformation
+from typing import NamedTuple
 
 from ..compat.evaluate import Agreement
 from ..errors import Reason
@@ -336,4 +335,17 @@ class Token:
 
 Release = Candidate | Variant
 Node = Candidate | Token | Variant
-Cause = RequirementInformation[NodeRequirement, Node]  # a requirement, and what has it
+
+
+class Cause(NamedTuple):
+    """A requirement, and the candidate that has it; None is the request."""
+
+    requirement: NodeRequirement
+    parent: Node | None
+
+
+class Criterion(NamedTuple):
+    """The requirements on a node, and what yields the candidates that meet them."""
+
+    causes: Sequence[Cause]
+    candidates: Callable[[], Iterator[Node]]
