@@ -195,9 +195,9 @@ def noted(step):
 
 
 def test_every_field_of_a_lock_is_in_the_table():
-    # Packages and the metadata of variants are in a table of their own. The file format shows
-    # whether a lock is for conda. Wheels beside conda packages have a lock file of their own.
-    stored_elsewhere = {"pins", "variant_metadata", "conda", "wheels"}
+    # Packages are in a table of their own. The file format shows whether a lock is for conda.
+    # Wheels beside conda packages have a lock file of their own.
+    stored_elsewhere = {"pins", "conda", "wheels"}
     about_the_file = {"format", "oldest_reader", "content"}
     fields = set(Lock.__struct_fields__) - stored_elsewhere
     assert set(PylockTable.__struct_fields__) - about_the_file == fields

@@ -1,7 +1,5 @@
 """Plans and refusals of small made-up universes, word for word, on hosts with and without GPUs."""
 
-import json
-
 import gpuenv
 from gpuenv.compat import data
 from gpuenv.compat.user_rows import NO_ROWS
@@ -83,9 +81,8 @@ def plan_lines(plan, *, with_missing):
         sass = f", sass {' '.join(one.sass)}" if one.sass else ""
         ptx = f", ptx {' '.join(one.ptx)}" if one.ptx else ""
         yield f"choice {one.framework} {one.version} {one.variant}{cuda}{cudnn}{sass}{ptx}"
-    for variant, (name, metadata) in zip(plan.variants, plan.variant_metadata, strict=True):
-        assert variant.name == name
-        yield f"variant {name} {variant.label} of {', '.join(json.loads(metadata)['variants'])}"
+    for variant in plan.variants:
+        yield f"variant {variant.name} {variant.label}"
     if plan.host.gpus or plan.needs.glibc:
         yield f"needs {needs_text(plan.needs)}"
     for skipped in plan.skipped:

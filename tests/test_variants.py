@@ -2,10 +2,8 @@
 
 import hashlib
 import json
-import os
 import re
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,6 @@ from fatbin_maker import binary
 from gpuenv import api
 from gpuenv.api.data import compatibility_data
 from gpuenv.errors import (
-    InputError,
     NoSolutionError,
     OfflineError,
     PackageIndexError,
@@ -329,8 +326,7 @@ def site_packages(target):
 @each("installer", ["uv", "pip"])
 def test_a_variant_is_installed_and_verified(project, installer, call):
     path, target = f"pylock.{installer}2.toml", f"env-{installer}"
-    more = "--variants-json" if installer == "pip" else ""  # both installers take both
-    call(f"{DEMO} --gpu none --python {HERE} -o {path} {more}")
+    call(f"{DEMO} --gpu none --python {HERE} -o {path}")
     flags = f"--target {target} --installer {installer} --no-verify --find-links links"
     call(f"sync {path} {flags}")
     packages = site_packages(target)
@@ -344,47 +340,6 @@ def test_a_variant_is_installed_and_verified(project, installer, call):
     variant = packages / "demo-1.0.dist-info" / "variant.json"
     variant.write_text(json.dumps(metadata({"null": {}})))
     assert "demo is null, the lock says v1" in call(verify, status=1).stdout
-
-
-def test_the_lock_of_the_pep(project, call):
-    """--variants-json keeps the file names, and adds the metadata of the index."""
-    path = project / "pylock.pep.toml"
-    solve = f"{DEMO} {ON_H100} --variants-json"
-    call(f"{solve} -o {path.name}")
-    text = path.read_text()
-    call(f"{solve} -o {path.name}")
-    assert path.read_text() == text
-    (package,) = tomllib.loads(text)["packages"]
-    assert package["wheels"][0]["name"] == "demo-1.0-py3-none-any-cu128.whl"
-    described = read_data(project / "links" / "demo-1.0-variants.json")
-    described["variants"] = {"cu128": described["variants"]["cu128"]}
-    assert package["variants-json"] == described
-    lock = api.read_lock(path.name)
-    assert api.lock_text(lock) == text
-    call(f"lock --check {path.name} {ON_H100}")
-    call(f"lock --check {path.name} --gpu none --python {HERE}", status=1)
-    call(f"download {path.name} -d files --find-links links")
-    assert os.listdir("files") == [package["wheels"][0]["name"]]
-    path.write_text(text.replace("12.8", "12.6"))
-    call(f"sync {path.name} --target nowhere", status=2).says_in_one_line()
-    assert not Path("nowhere").exists()
-    done = call(f"{solve} --format requirements", status=2)
-    assert "a lock of the format requirements has no such table" in done.stderr
-
-
-def test_metadata_that_is_not_of_the_lock(project, call):
-    """An attacker can recompute the digest, so the metadata itself is checked."""
-    path = project / "pylock.forged.toml"
-    call(f"{DEMO} {ON_H100} --variants-json -o {path.name}")
-    lock = api.read_lock(path.name)
-    ((name, text),) = lock.variant_metadata
-    for forged, message in (
-        (text.replace("90_real", "80_real"), "differs from tool.gpuenv.variants"),
-        (text.replace('"nvidia",', ""), "is not in default-priorities.namespace"),
-    ):
-        path.write_text(api.lock_text(lock.replace(variant_metadata=((name, forged),))))
-        with pytest.raises(InputError, match=f"demo: variants-json.*{message}"):
-            api.read_lock(path.name)
 
 
 # ---- device code ---------------------------------------------------------------------------------

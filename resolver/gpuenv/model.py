@@ -608,8 +608,6 @@ class Solved(Value):
     data: str = ""  # the version of the compatibility data and of the snapshot
     digest: str = ""  # the sha256 of the inputs: request, host facts, data
     variants: tuple[WheelVariant, ...] = ()  # those of the pins that are variant wheels
-    # (name, JSON text) of the variant wheels. A lock has it as [packages.variants-json] (PEP 825).
-    variant_metadata: tuple[tuple[str, str], ...] = ()
 
     @property
     def versions(self) -> dict[str, str]:
@@ -637,7 +635,7 @@ class Lock(Solved):
 
     `inputs` describe the profile of a project that was locked, as (key, value) pairs; a value is a
     text, a flag or several texts. `warnings` are about the frameworks that do not use the GPU of
-    the host. `variant_metadata` is () if the lock has no [packages.variants-json].
+    the host.
     """
 
     frameworks: tuple[str, ...]

@@ -68,23 +68,15 @@ def solve(
 # ---- lock ----------------------------------------------------------------------------------------
 
 
-def lock(plan: Plan, *, variants_json: bool = False) -> Lock:
+def lock(plan: Plan) -> Lock:
     """Return the lock of a plan. `write_lock` writes it to a file.
 
-    Args:
-        plan: the plan.
-        variants_json: describe variant wheels as PEP 825 does, in [packages.variants-json]. pip
-            26.3 and uv 0.13 refuse such a lock.
-
     Raises:
-        InputError: a file has no hash, or `variants_json` is given for conda packages.
+        InputError: a file has no hash.
     """
     require_type(plan, Plan, "plan")
     if plan.request.conda is None:
-        return pylock.lock(plan, variants_json=variants_json)
-    if variants_json:
-        message = "variants_json: only the locks of wheels have this table"
-        raise InputError(message, hint="leave it out for conda packages")
+        return pylock.lock(plan)
     from . import conda
 
     return conda_formats.lock(plan, conda.channels(plan.request))

@@ -60,10 +60,6 @@ class Solve(Command):
             "--repair DIR",
             "With conda: solve for what is in an environment, and change as little as possible",
         ),
-        Argument(
-            "--variants-json",
-            "Describe variant wheels as PEP 825 does; pip 26.3 and uv 0.13 refuse such a lock",
-        ),
         Argument("--dry-run", "Print the result; write nothing"),
     )
 
@@ -75,9 +71,6 @@ class Solve(Command):
                 raise InputError("--repair: repairs environments of conda packages")
             arguments.backend = "conda"
         form, path = read_output(arguments)
-        if arguments.variants_json and form != "pylock":
-            message = f"--variants-json: a lock of the format {form} has no such table"
-            raise InputError(message, hint="leave it out, or write a pylock.toml")
         if repaired is None:
             request, options, host = read_solve_request(arguments)
             plan = api.solve(request, host, options, prefix=active_conda_prefix())
@@ -88,7 +81,7 @@ class Solve(Command):
         dates = (data.version, data.user_rows.date)
         age = plans.age_lines(dates, date.today())
         print_errors(*plans.package_lines(unread_package()), *age)
-        lock = api.lock(plan, variants_json=arguments.variants_json)
+        lock = api.lock(plan)
         if arguments.require_attestations:
             lock = api.attested(lock, IndexOptions() if repaired else options)
         if arguments.dry_run:

@@ -15,7 +15,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from ..model import Value, WheelVariant
-from ..serialize import canonical_json
 
 NULL_LABEL = "null"
 INDEX_FILE_SUFFIX = "-variants.json"
@@ -43,15 +42,11 @@ class ReleaseVariants(Value):
         namespaces: the namespaces of the properties, the most important one first.
         variants: the variants, by label.
         static: (namespace, features) of the namespaces whose compatible values the metadata lists.
-        schema: the URL of the JSON schema.
-        providers: (namespace, JSON text) of the providers.
     """
 
     namespaces: tuple[str, ...] = ()
     variants: tuple[WheelVariant, ...] = ()
     static: tuple[tuple[str, Features], ...] = ()
-    schema: str = ""
-    providers: tuple[tuple[str, str], ...] = ()
 
     def find(self, label: str) -> WheelVariant | None:
         """Return the variant with a label; None if the metadata does not have it."""
@@ -102,31 +97,7 @@ def parse(content: bytes, name: str) -> ReleaseVariants:
         namespaces=namespaces,
         variants=tuple(variants),
         static=_static(providers),
-        schema=schema,
-        providers=tuple(
-            (namespace, canonical_json(providers[namespace])) for namespace in sorted(providers)
-        ),
     )
-
-
-def metadata_of(release: ReleaseVariants, variant: WheelVariant) -> str:
-    """Return the metadata of one variant of a release, as JSON text of the same format."""
-    document: dict[str, object] = {
-        "$schema": release.schema,
-        "default-priorities": {"namespace": list(release.namespaces)},
-        "variants": {variant.label: variant.features},
-    }
-    if release.providers:
-        providers = {}
-        for namespace, text in release.providers:
-            providers[namespace] = json.loads(text, object_hook=_without_nulls)
-        document["providers"] = providers
-    return canonical_json(document)
-
-
-def _without_nulls(table: dict[str, object]) -> dict[str, object]:
-    """Remove nulls, which TOML does not have. A null means the same as a missing key."""
-    return {key: value for key, value in table.items() if value is not None}
 
 
 def combine(parts: Iterable[ReleaseVariants]) -> ReleaseVariants:
@@ -138,8 +109,6 @@ def combine(parts: Iterable[ReleaseVariants]) -> ReleaseVariants:
     namespaces: tuple[str, ...] = ()
     variants: dict[str, WheelVariant] = {}
     static: dict[str, Features] = {}
-    providers: dict[str, str] = {}
-    schema = ""
     for part in parts:
         shorter, longer = sorted((namespaces, part.namespaces), key=len)
         if longer[: len(shorter)] != shorter:
@@ -149,14 +118,10 @@ def combine(parts: Iterable[ReleaseVariants]) -> ReleaseVariants:
             if variants.setdefault(variant.label, variant) != variant:
                 raise ValueError(f"its wheels define the variant {variant.label} differently")
         static.update(part.static)
-        providers.update(part.providers)
-        schema = max(schema, part.schema)
     return ReleaseVariants(
         namespaces=namespaces,
         variants=tuple(variants[label] for label in sorted(variants)),
         static=tuple(sorted(static.items())),
-        schema=schema,
-        providers=tuple(sorted(providers.items())),
     )
 
 

@@ -17,7 +17,6 @@ import tomli_w
 
 from ..atomic_write import require_place, write_all
 from ..errors import InputError, TamperedError, error_text
-from ..index import variants
 from ..index.protocol import DIRECT_URL
 from ..index.source_trees import folder_of
 from ..index.urls import file_url_to_path, path_to_file_url
@@ -50,18 +49,13 @@ _KEPT_WARNINGS = frozenset({
 })  # fmt: skip
 
 
-def lock(plan: Plan, *, variants_json: bool = False) -> Lock:
-    """Return the lock of a plan. InputError if the index gave no sha256 for one of the files.
-
-    Args:
-        plan: the plan.
-        variants_json: keep the file names of variant wheels, and add their metadata to the lock.
-    """
+def lock(plan: Plan) -> Lock:
+    """Return the lock of a plan. InputError if the index gave no sha256 for one of the files."""
     refuse_missing_hashes(plan, "index")
     pins = []
     for pin in plan.pins:
         kept = {field: getattr(pin.wheel, field) for field in _KEPT_OF_WHEEL}
-        if pin.wheel.index != DIRECT_URL and not variants_json:
+        if pin.wheel.index != DIRECT_URL:
             # Tools that do not know variant wheels take one under the ordinary name of its file.
             kept["filename"] = split_label(pin.wheel.filename)[0]
         pins.append(pin.replace(wheel=Wheel(**kept)))
@@ -80,7 +74,6 @@ def lock(plan: Plan, *, variants_json: bool = False) -> Lock:
         digest=plan.digest,
         warnings=tuple(warning for warning in plan.warnings if warning.code in _KEPT_WARNINGS),
         variants=plan.variants,
-        variant_metadata=plan.variant_metadata if variants_json else (),
     )
 
 
@@ -113,13 +106,12 @@ def dumps(lock: Lock, folder: str | None = None) -> str:
         lock: the lock.
         folder: the folder of the file, from where the paths in it start; None writes whole paths.
     """
-    metadata = {name: json.loads(text) for name, text in lock.variant_metadata}
     document: Document = {
         "lock-version": "1.0",
         "environments": [environment_marker(lock.needs)],
         "requires-python": f"=={show_pair(lock.needs.python)}.*",
         "created-by": "gpuenv",
-        "packages": [_package(pin, metadata.get(pin.wheel.name), folder) for pin in lock.pins],
+        "packages": [_package(pin, folder) for pin in lock.pins],
         "tool": {"gpuenv": write_table(lock)},
     }
     document["tool"]["gpuenv"]["content"] = content(document)
@@ -153,9 +145,7 @@ def content(document: Document) -> str:
     return text_digest(canonical_json({**document, "tool": table}))
 
 
-def _package(
-    pin: Pin, variant_metadata: Document | None = None, folder: str | None = None
-) -> dict[str, object]:
+def _package(pin: Pin, folder: str | None = None) -> dict[str, object]:
     wheel = pin.wheel
     package: dict[str, object] = {"name": wheel.name, "version": wheel.version}
     if pin.dependencies:
@@ -180,8 +170,6 @@ def _package(
         package["wheels"] = [file]
     else:
         package["sdist"] = file
-    if variant_metadata is not None:
-        package[VARIANTS_JSON] = variant_metadata
     if pin.publishers:
         package[_IDENTITIES] = [json.loads(text) for text in pin.publishers]
     if own := _of_build(pin):
@@ -305,11 +293,11 @@ def loads(text: str, path: str) -> Lock:
         is_edited = "content" in table and table["content"] != content(document)
     lock, problem = None, ""
     try:
-        described = with_ordinary_names(document)
+        with_ordinary_names(document)
         packages = validated(document).packages
         if isinstance(table, dict):
             folder = os.path.dirname(os.path.abspath(path))
-            lock = _lock_of(packages, described, table, folder)
+            lock = _lock_of(packages, table, folder)
     except ValueError as error:
         problem = f": {error}"
     if is_edited:
@@ -340,17 +328,17 @@ def validated(document: Document) -> Pylock:
         raise ValueError(f"is not a valid lock: {error_text(error)}") from None
 
 
-def with_ordinary_names(document: Document) -> dict[str, Document]:
+def with_ordinary_names(document: Document) -> list[str]:
     """Remove the labels from the names of variant wheels, because packaging refuses them.
 
     Returns:
-        {package: its [packages.variants-json]} (PEP 825).
+        The packages that have [packages.variants-json] (PEP 825).
     """
     packages = document.get("packages")
-    described: dict[str, Document] = {}
+    described: list[str] = []
     for package in packages if isinstance(packages, list) else ():
         if isinstance(package, dict) and VARIANTS_JSON in package:
-            described[str(package.get("name"))] = package[VARIANTS_JSON]
+            described.append(str(package.get("name")))
             wheels = package.get("wheels")
             for wheel in wheels if isinstance(wheels, list) else ():
                 if isinstance(wheel, dict):
@@ -359,16 +347,14 @@ def with_ordinary_names(document: Document) -> dict[str, Document]:
     return described
 
 
-def _lock_of(
-    packages: Sequence[Package], described: Document, table: Document, folder: str
-) -> Lock:
+def _lock_of(packages: Sequence[Package], table: Document, folder: str) -> Lock:
     pins = []
     for package in packages:
         names = [other.get("name", "") for other in package.dependencies or ()]
         if not all(name and isinstance(name, str) for name in names):
             raise ValueError(f"package {package.name} depends on a package without a name")
         pin = Pin(
-            wheel=_wheel(package, folder, has_label=package.name in described),
+            wheel=_wheel(package, folder),
             dependencies=tuple(names),
             publishers=tuple(map(canonical_json, package.attestation_identities or ())),
             built_with=grammar.check_built_with(package.name, _own(package).get(_BUILT_WITH, "")),
@@ -377,27 +363,10 @@ def _lock_of(
             ),
         )
         pins.append(pin)
-    metadata = tuple((name, canonical_json(item)) for name, item in described.items())
-    lock = Lock(pins=tuple(pins), variant_metadata=metadata, **read_table(table))
-    for name, text in metadata:
-        where = f"package {name}: {VARIANTS_JSON}"
-        try:
-            release = variants.parse(text.encode(), name)
-        except ValueError as error:
-            raise ValueError(f"{where}: {error}") from None
-        fitting = [
-            variant
-            for variant in lock.variants
-            if variant.name == name
-            and (same := release.find(variant.label)) is not None
-            and same.properties == variant.properties
-        ]
-        if not fitting:
-            raise ValueError(f"{where} differs from tool.gpuenv.variants")
-    return lock
+    return Lock(pins=tuple(pins), **read_table(table))
 
 
-def _wheel(package: Package, folder: str, *, has_label: bool) -> Wheel:
+def _wheel(package: Package, folder: str) -> Wheel:
     """Return the one file of a package: a wheel, a source distribution, or either by its URL.
 
     A source tree is one, too. Its path starts from the folder of the lock.
@@ -420,7 +389,7 @@ def _wheel(package: Package, folder: str, *, has_label: bool) -> Wheel:
     if url is None:
         raise ValueError(f"package {package.name} has no url of its file")
     filename = _last_part(url)
-    if not isinstance(file, PackageArchive) and not has_label:
+    if not isinstance(file, PackageArchive):
         filename = file.filename
     if isinstance(file, PackageArchive) and identify(filename) is None:  # of a source tree
         filename = f"{package.name}-{package.version}{os.path.splitext(filename)[1]}"

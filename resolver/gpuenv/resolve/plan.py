@@ -57,9 +57,6 @@ def build_plan(solution: Solution, data_version: str) -> Plan:
         warnings=tuple(dict.fromkeys((*owners, *_warnings(solution, dependencies)))),
         data=data_version,
         variants=tuple(candidate.variant for candidate in variants if candidate.variant),
-        variant_metadata=tuple(
-            (candidate.name, store.chooser.metadata(candidate.wheel)) for candidate in variants
-        ),
     )
     return plan.replace(digest=digest(plan))
 

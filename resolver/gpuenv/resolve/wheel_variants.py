@@ -91,10 +91,6 @@ class VariantChooser:
             ordered += sorted(files, key=lambda wheel: keys[wheel.url])
         return ordered
 
-    def metadata(self, wheel: Wheel) -> str:
-        """Return the metadata of the variant of a wheel that was judged, as JSON text."""
-        return variants.metadata_of(self._read([wheel])[0], self._judged[wheel.url].variant)
-
     def _read(
         self, wheels: Sequence[Wheel]
     ) -> tuple[ReleaseVariants, UnusableFileError | OfflineError | None]:
