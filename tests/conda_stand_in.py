@@ -124,7 +124,7 @@ def real_conda(folder):
     if sys.platform != "linux" or os.uname().machine != "x86_64":
         pytest.skip("the channel's packages are for linux-64")
     one = Conda(executable, folder)
-    lacking = one.lacks("packaging", "pip", "pynvml", "requests", "rich", "yaml")
+    lacking = one.lacks("packaging", "pip", "pynvml", "requests", "resolvelib", "rich", "yaml")
     if lacking:
         pytest.skip(f"conda's Python lacks what gpuenv needs: {', '.join(lacking)}")
     return one

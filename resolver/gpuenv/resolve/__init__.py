@@ -1,4 +1,4 @@
-"""The solver for wheels.
+"""The solver for wheels. Its resolver implements the interfaces of resolvelib.
 
 - solver: solve() and the request as requirements
 - requested: the frameworks and the other requirements that a request names
@@ -7,7 +7,7 @@
 - wheel_variants: the variant wheels of a release: which suit a host, and in which order
 - release_facts: what a release requires: of the host, of other builds, and its packages
 - widening: asks the live index for releases that the snapshot leaves out
-- provider: the questions of a resolution, answered from a candidate store
+- provider: the resolvelib provider
 - resolution: the resolver, which learns from conflicts
 - plan: the plan of a solution
 - solution: what was chosen, and why better releases were not

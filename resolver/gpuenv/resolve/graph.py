@@ -16,9 +16,10 @@ Requirements and candidates are compared by identity: a resolution reads each of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+
+from resolvelib.structs import RequirementInformation
 
 from ..compat.evaluate import Agreement
 from ..errors import Reason
@@ -335,17 +336,4 @@ class Token:
 
 Release = Candidate | Variant
 Node = Candidate | Token | Variant
-
-
-class Cause(NamedTuple):
-    """A requirement, and the candidate that has it; None is the request."""
-
-    requirement: NodeRequirement
-    parent: Node | None
-
-
-class Criterion(NamedTuple):
-    """The requirements on a node, and what yields the candidates that meet them."""
-
-    causes: Sequence[Cause]
-    candidates: Callable[[], Iterator[Node]]
+Cause = RequirementInformation[NodeRequirement, Node]  # a requirement, and what has it

@@ -1,21 +1,17 @@
-"""The provider: the questions of a resolution, answered from a candidate store."""
+"""The provider: resolvelib's questions about the graph, answered from a candidate store."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import (
-    Callable,
-    Collection,
-    Container,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-    Set,
-)
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 
+from resolvelib import AbstractProvider, BaseReporter
+from resolvelib.structs import State
+
+from .. import activity
 from ..compat.extensions import release_of
 from ..errors import is_doubt
+from ..index.protocol import Index
 from ..requirements.versions import contains
 from .candidates import is_pinned
 from .graph import (
@@ -24,7 +20,6 @@ from .graph import (
     AgreementRequirement,
     Candidate,
     Cause,
-    Criterion,
     FrameworkId,
     FrameworkRequirement,
     Identifier,
@@ -51,7 +46,7 @@ _OFTEN = 5  # conflicts after which a name is decided before others, as in pip
 _ONE_FILE, _ONE_VERSION, _UPPER_BOUND, _OF_USER, _ANY_RANGE = 16, 8, 4, 2, 1
 
 
-class Provider:
+class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
     """One resolution: candidates, their requirements, and the order of decisions.
 
     Order of decisions: agreements (they fail at once or cost nothing); the user's packages that
@@ -84,7 +79,6 @@ class Provider:
         self._sparse = sparse
         self._conflict_counts: Counter[Identifier] = Counter()
         self._requested: set[Release] = set()  # see _BATCHES
-        self._followed: set[Candidate] = set()
         self._matches: dict[tuple[object, ...], Sequence[Candidate]] = {}
         self._named = {root.identifier for root in roots}
         self._requested_ranges: dict[str, list[str]] = {}
@@ -126,16 +120,20 @@ class Provider:
                 dependents.append(root.identifier)
         return dependents
 
-    # ---- the order of decisions
+    # ---- resolvelib: identity and order
 
-    def next_node(
-        self, open_nodes: Sequence[Identifier], criteria: Mapping[Identifier, Criterion]
-    ) -> Identifier:
-        """Return which of the open nodes is decided next."""
-        nodes = self._narrowed(open_nodes)
-        return min(nodes, key=lambda node: self._preference(node, criteria[node].causes))
+    def identify(self, requirement_or_candidate: NodeRequirement | Node) -> Identifier:
+        """Return the identifier of the node of a requirement or candidate."""
+        return requirement_or_candidate.identifier
 
-    def _narrowed(self, open_nodes: Sequence[Identifier]) -> Sequence[Identifier]:
+    def narrow_requirement_selection(
+        self,
+        identifiers: Iterable[Identifier],
+        resolutions: Mapping[Identifier, Node],
+        candidates: Mapping[Identifier, Iterator[Node]],
+        information: Mapping[Identifier, Iterator[Cause]],
+        backtrack_causes: Sequence[Cause],
+    ) -> Iterable[Identifier]:
         """Return the nodes that may be decided next.
 
         These are the first that exist of: one agreement; all nodes, if a framework of the request
@@ -143,6 +141,7 @@ class Provider:
         nodes with many conflicts; all nodes. A package waits for its own node with extras, because
         the extras may exclude its releases.
         """
+        open_nodes = list(identifiers)
         for identifier in open_nodes:
             if isinstance(identifier, AgreementId):
                 return (identifier,)
@@ -157,8 +156,13 @@ class Provider:
         in_conflict = list(filter(self._is_often_in_conflict, open_nodes))
         return in_conflict or open_nodes
 
-    def _preference(
-        self, node: Identifier, causes: Iterable[Cause]
+    def get_preference(
+        self,
+        identifier: Identifier,
+        resolutions: Mapping[Identifier, Node],
+        candidates: Mapping[Identifier, Iterator[Node]],
+        information: Mapping[Identifier, Iterator[Cause]],
+        backtrack_causes: Sequence[Cause],
     ) -> tuple[int | bool | str, ...]:
         """Return the sort key of a node; the smallest is decided first.
 
@@ -166,17 +170,17 @@ class Provider:
         first; how narrow the requirements are together (see _ONE_FILE); the name.
         """
         narrowness = 0
-        for cause in causes:
+        for cause in information[identifier]:
             narrowness |= _narrowness(cause.requirement)
             if cause.parent is None:
                 narrowness |= _OF_USER
-        is_often_in_conflict = self._is_often_in_conflict(node)
+        is_often_in_conflict = self._is_often_in_conflict(identifier)
         return (
-            self.order.get(node, len(self.order)),
+            self.order.get(identifier, len(self.order)),
             not is_often_in_conflict,
             is_often_in_conflict and not narrowness & _OF_USER,
             -narrowness,
-            node,
+            identifier,
         )
 
     def note_conflict(self, nodes: Iterable[Identifier]) -> bool:
@@ -205,46 +209,49 @@ class Provider:
     def _is_framework(self, identifier: Identifier) -> bool:
         return isinstance(identifier, PackageId) and self.store.on_path(without_extras(identifier))
 
-    # ---- candidates
+    # ---- resolvelib: candidates
 
-    def candidates(
+    def find_matches(
         self,
-        node: Identifier,
-        requirements: Sequence[NodeRequirement],
-        excluded: Mapping[Identifier, Collection[Node]],
-    ) -> Callable[[], Iterator[Node]]:
-        """Return what yields the candidates of a node that meet its requirements, best first.
+        identifier: Identifier,
+        requirements: Mapping[Identifier, Iterator[NodeRequirement]],
+        incompatibilities: Mapping[Identifier, Iterator[Node]],
+    ) -> Sequence[Node] | Callable[[], Iterator[Node]]:
+        """Return the candidates of a node that meet all of its requirements, best first.
+
+        The incompatibilities are those of the node and, for a node with extras, of its package.
 
         Releases that the host or the data refuse are no candidates: as candidates that fail on
         a host fact they would make the resolution try everything else first.
-
-        Args:
-            node: the node.
-            requirements: those on it and, for a node with extras, on its package.
-            excluded: the candidates of each node that can never be chosen.
         """
-        if isinstance(node, AgreementId):
-            tokens = _agreed(node, requirements)
-            return lambda: iter(tokens)
-        if node == UNMET:
-            return lambda: iter(())
-        package = without_extras(node)
-        never = {*excluded.get(node, ()), *excluded.get(package, ())}
-        if isinstance(node, FrameworkId):
-            variants = self._variants(requirements)
-            return lambda: self._possible(node, variants, never)
-        matches = self._matching(package, requirements, keep_all=package != node)
-        return lambda: self._possible(node, matches, never)
+        on_node = list(requirements[identifier])
+        if isinstance(identifier, AgreementId):
+            return _agreed(identifier, on_node)
+        if identifier == UNMET:
+            return ()
+        if isinstance(identifier, FrameworkId):
+            variants = self._variants(on_node)
+            return lambda: self._possible(identifier, variants, incompatibilities)
+        package = without_extras(identifier)
+        if package != identifier:  # requirements on the package hold for package[extra]
+            on_node += requirements.get(package, ())
+        matches = self._matching(package, on_node, keep_all=package != identifier)
+        return lambda: self._possible(identifier, matches, incompatibilities)
 
     def admitted(self, *requirements: PackageRequirement) -> Sequence[Candidate]:
         """Return the candidates that requirements on one package admit together, best first."""
         return self._matching(requirements[0].name, requirements, keep_all=False)
 
     def _possible(
-        self, identifier: Identifier, matches: Sequence[Release], never: Set[Node]
+        self,
+        identifier: Identifier,
+        matches: Sequence[Release],
+        incompatibilities: Mapping[Identifier, Iterator[Node]],
     ) -> Iterator[Release]:
         """Yield the candidates that may be chosen, as nodes with extras."""
+        package = without_extras(identifier)
         extras = identifier.extras if isinstance(identifier, PackageId) else ()
+        excluded = {*incompatibilities.get(identifier, ()), *incompatibilities.get(package, ())}
         for place, match in enumerate(matches):
             node = match
             if isinstance(match, Candidate):
@@ -254,7 +261,7 @@ class Provider:
                     self._requested.update(following)
                     wheels = [release.wheel for release in following]
                     self.store.index.request_dependencies(wheels)
-            if match not in never and node not in never and not self.is_refused(match):
+            if excluded.isdisjoint((match, node)) and not self.is_refused(match):
                 yield node
 
     def _matching(
@@ -336,7 +343,7 @@ class Provider:
             return not all(map(is_doubt, reasons))
         return bool(reasons)
 
-    # ---- requirements
+    # ---- resolvelib: requirements
 
     def is_satisfied_by(self, requirement: NodeRequirement, candidate: Node) -> bool:
         """Return whether a candidate of the requirement's node meets the requirement."""
@@ -356,15 +363,32 @@ class Provider:
         at_url = self.store.at_url(release.wheel.name, url)
         return any(release.wheel is other.wheel for other in at_url)
 
-    def requirements_of(self, candidate: Node) -> Sequence[NodeRequirement]:
+    def get_dependencies(self, candidate: Node) -> Sequence[NodeRequirement]:
         """Return the requirements of a candidate on this host (see ReleaseFacts)."""
         return self.facts.requirements_of(candidate)
 
-    def read_ahead(self, chosen: Node) -> None:
-        """Request what a chosen candidate requires."""
-        if isinstance(chosen, Candidate) and chosen not in self._followed:
-            self._followed.add(chosen)
-            self.store.index.request_needs(chosen.wheel, chosen.extras)
+
+class Progress(BaseReporter[NodeRequirement, Node, Identifier]):
+    """Counts what a resolution does, and reads ahead what its candidates require."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._followed: set[Candidate] = set()
+        activity.current.conflicts = 0
+
+    def adding_requirement(self, requirement: NodeRequirement, parent: Node | None) -> None:
+        """Request what a candidate requires."""
+        if isinstance(parent, Candidate) and parent not in self._followed:
+            self._followed.add(parent)
+            self._index.request_needs(parent.wheel, parent.extras)
+
+    def ending_round(self, index: int, state: State[NodeRequirement, Node, Identifier]) -> None:
+        """Count the decisions."""
+        activity.current.decided = len(state.mapping)
+
+    def resolving_conflicts(self, causes: Collection[Cause]) -> None:
+        """Count a conflict."""
+        activity.current.conflicts += 1
 
 
 def _agreed(identifier: AgreementId, requirements: Sequence[NodeRequirement]) -> list[Token]:

@@ -1,25 +1,34 @@
-"""The resolution: one candidate for each node, by a search that learns from its conflicts."""
+"""The resolution: one candidate for each node, by a search that learns from its conflicts.
+
+The search implements resolvelib's AbstractResolver. resolvelib's own Resolver is not used: it jumps
+back over choices that still matter, and then calls a request impossible that has a solution.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import NamedTuple
+from operator import attrgetter, methodcaller
+from typing import Any
 
-from .. import activity
-from ..errors import UnfinishedError
-from .graph import (
-    Cause,
+from resolvelib import BaseReporter
+from resolvelib.resolvers import (
+    AbstractResolver,
     Criterion,
-    Identifier,
-    Node,
-    NodeRequirement,
-    PackageRequirement,
-    without_extras,
+    ResolutionImpossible,
+    Result,
 )
+from resolvelib.structs import DirectedGraph, IteratorMapping, State, build_iter_view
+
+from ..errors import UnfinishedError
+from .graph import Cause, Identifier, Node, NodeRequirement, PackageRequirement, without_extras
 from .provider import Provider
+
+_Criterion = Criterion[NodeRequirement, Node]
+_State = State[NodeRequirement, Node, Identifier]
+_Requirements = Mapping[Identifier, Iterator[NodeRequirement]]
 
 MAX_CONFLICTS = 20_000
 # The traits of a release are the meanings of its requirements, and itself. A nogood has for each
@@ -31,15 +40,11 @@ _Nogood = Mapping[Identifier, _Traits]
 _MAX_REPLACEMENTS = 3
 
 
-class ImpossibleError(Exception):
+class ImpossibleError(ResolutionImpossible[NodeRequirement, Node]):
     """It is proven that no set of candidates meets the requirements.
 
     `causes` say why, down to requirements that nothing meets (see LearningResolver.proof).
     """
-
-    def __init__(self, causes: Sequence[Cause]) -> None:
-        super().__init__(causes)
-        self.causes = causes
 
 
 class _RejectedError(Exception):
@@ -55,13 +60,6 @@ class _RejectedError(Exception):
         super().__init__(causes)
         self.causes = causes
         self.blamed = blamed
-
-
-class _State(NamedTuple):
-    """The pins, and the criterion of each node that the request and they require."""
-
-    pins: dict[Identifier, Node]
-    criteria: dict[Identifier, Criterion]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -82,7 +80,7 @@ class _Conflict:
     impossible: Mapping[Node, Sequence[Cause]]
 
 
-class LearningResolver:
+class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
     """Conflict-driven search with nogoods, for those who know PubGrub or a SAT solver.
 
     - A decision is a pin: the best candidate of the open node that the provider prefers. The trail
@@ -108,8 +106,12 @@ class LearningResolver:
     early does not cost a newer release of what the user asked for.
     """
 
-    def __init__(self, provider: Provider) -> None:
-        self.provider = provider
+    provider: Provider
+
+    def __init__(
+        self, provider: Provider, reporter: BaseReporter[NodeRequirement, Node, Identifier]
+    ) -> None:
+        super().__init__(provider, reporter)
         self._excluded: dict[Identifier, dict[Node, Sequence[Cause]]] = {}
         # Under each node of a nogood and one of its traits, so that few are tried for a release.
         self._nogoods: dict[tuple[Identifier, Hashable], list[_Conflict]] = {}
@@ -118,8 +120,11 @@ class LearningResolver:
         self._is_new_order = False
 
     def resolve(
-        self, roots: Sequence[NodeRequirement], max_conflicts: int = MAX_CONFLICTS
-    ) -> list[Node]:
+        self,
+        requirements: Iterable[NodeRequirement],
+        max_conflicts: int = MAX_CONFLICTS,
+        **_options: Any,
+    ) -> Result[NodeRequirement, Node, Identifier]:
         """Return one candidate for every node that the requirements reach.
 
         Raises:
@@ -127,8 +132,8 @@ class LearningResolver:
             UnfinishedError: no answer after `max_conflicts`.
             PackageIndexError, MoreReleasesError: see Provider.
         """
-        activity.current.conflicts = 0
-        begin = _State({}, {})
+        roots = list(requirements)
+        begin: _State = State({}, {}, [])
         for root in roots:
             try:
                 self._add(begin.criteria, root, None)
@@ -142,27 +147,30 @@ class LearningResolver:
                 del trail[1:]
                 replacements.clear()
                 self._is_new_order = False
-            pins, criteria = trail[-1]
-            open_nodes = [node for node in criteria if node not in pins]
+            open_nodes = [node for node in trail[-1].criteria if node not in trail[-1].mapping]
             if not open_nodes:
-                return list(pins.values())
-            node = self.provider.next_node(open_nodes, criteria)
+                return _result(trail[-1])
+            candidates = IteratorMapping(trail[-1].criteria, attrgetter("candidates"))
+            information = IteratorMapping(trail[-1].criteria, attrgetter("information"))
+            rest = (trail[-1].mapping, candidates, information, ())
+            narrowed = self.provider.narrow_requirement_selection(open_nodes, *rest)
+            node = min(narrowed, key=lambda node: self.provider.get_preference(node, *rest))
             step = self._decide(node, trail[-1], replacements)
             if not isinstance(step, _Conflict):
                 trail.append(step)
-                activity.current.decided = len(step.pins)
+                self.reporter.ending_round(len(trail), step)
                 continue
             if not step.nogood:
                 raise ImpossibleError(self.proof(step.causes))
             conflicts += 1
-            activity.current.conflicts += 1
+            self.reporter.resolving_conflicts(step.causes)
             if conflicts == max_conflicts:
                 raise UnfinishedError(
                     f"no answer after {conflicts} conflicts for {', '.join(map(str, roots))}",
                     hint="limit the versions of one of them, such as NAME>=VERSION, and solve "
                     "again",
                 )
-            self._learn(step, pins)
+            self._learn(step, trail[-1].mapping)
             del trail[_count_unaffected(trail, step.nogood) :]
             replacements.clear()
 
@@ -194,7 +202,7 @@ class LearningResolver:
     ) -> _State | _Conflict:
         """Return the state with the first candidate of a node that can be pinned."""
         rejected: dict[Node, _RejectedError] = {}
-        for candidate in state.criteria[node].candidates():
+        for candidate in state.criteria[node].candidates:
             try:
                 return self._pin(candidate, state, replacements)
             except _RejectedError as error:
@@ -226,10 +234,10 @@ class LearningResolver:
         """
         if self.why_excluded(candidate):  # learned since the candidates of its node were found
             raise _RejectedError(self.why_excluded(candidate), {})
-        self._reject_learned(candidate, state.pins)
-        pins, criteria = {**state.pins}, {**state.criteria}
+        self._reject_learned(candidate, state.mapping)
+        pins, criteria = {**state.mapping}, {**state.criteria}
         replaced: dict[Identifier, Node] = {}
-        requirements = self.provider.requirements_of(candidate)
+        requirements = self.provider.get_dependencies(candidate)
         for requirement in requirements:
             node = requirement.identifier
             pin = pins.get(node)
@@ -242,13 +250,13 @@ class LearningResolver:
         for node in replaced:
             del pins[node]
         pins[candidate.identifier] = candidate
-        pinned = _State(pins, criteria)
+        pinned: _State = State(pins, criteria, [])
         if replaced:
             self._take_back(list(replaced.values()), pinned, candidate)
         if candidate.identifier in pins:  # a removed pin may have ruled out a better one
-            self.provider.read_ahead(candidate)
             for requirement in requirements:
                 self._add(criteria, requirement, candidate)
+            self.reporter.pinning(candidate)
         replacements.update(replaced.keys())
         return pinned
 
@@ -279,7 +287,7 @@ class LearningResolver:
 
     def _add(
         self,
-        criteria: dict[Identifier, Criterion],
+        criteria: dict[Identifier, _Criterion],
         requirement: NodeRequirement,
         parent: Node | None,
     ) -> None:
@@ -288,28 +296,21 @@ class LearningResolver:
         Raises:
             _RejectedError: the node has no candidates then.
         """
+        self.reporter.adding_requirement(requirement, parent)
         node = requirement.identifier
-        known = criteria[node].causes if node in criteria else ()
-        causes = [*known, Cause(requirement, parent)]
-        package = without_extras(node)
-        of_package = criteria[package].causes if package != node and package in criteria else ()
-        candidates = self._candidates(node, [*causes, *of_package])
-        if candidates is None:
+        known: Iterable[Cause] = criteria[node].information if node in criteria else ()
+        requirements = IteratorMapping(
+            criteria, methodcaller("iter_requirement"), {node: [requirement]}
+        )
+        candidates = self._candidates(node, requirements)
+        causes: list[Cause] = [*known, Cause(requirement, parent)]
+        if not candidates:
             raise _RejectedError(causes)
-        criteria[node] = Criterion(causes, candidates)
+        criteria[node] = _Criterion(candidates, causes, ())
 
-    def _candidates(
-        self, node: Identifier, causes: Iterable[Cause]
-    ) -> Callable[[], Iterator[Node]] | None:
-        """Return what yields the candidates of a node; None if it has none.
-
-        Args:
-            node: the node.
-            causes: the requirements on it and, for a node with extras, on its package.
-        """
-        requirements = [cause.requirement for cause in causes]
-        candidates = self.provider.candidates(node, requirements, self._excluded)
-        return None if next(candidates(), None) is None else candidates
+    def _candidates(self, node: Identifier, requirements: _Requirements) -> Iterable[Node]:
+        excluded = IteratorMapping(self._excluded, iter)
+        return build_iter_view(self.provider.find_matches(node, requirements, excluded))
 
     # ---- pins that give way
 
@@ -323,7 +324,7 @@ class LearningResolver:
             _RejectedError: a node has no candidate any more: a removed pin had admitted a yanked
                 release.
         """
-        pins, criteria = state
+        pins, criteria = state.mapping, state.criteria
         while removed:
             reached = self._reached(state, last)
             for node in [node for node in criteria if node not in reached]:
@@ -332,7 +333,7 @@ class LearningResolver:
                     removed.append(pins.pop(node))
             limited: set[Identifier] = set()
             for pin in removed:
-                requirements = self.provider.requirements_of(pin)
+                requirements = self.provider.get_dependencies(pin)
                 limited.update(requirement.identifier for requirement in requirements)
             removed = []
             for node in criteria:
@@ -341,12 +342,14 @@ class LearningResolver:
                 limits = _limits(node, state)
                 if not limits:  # the pins that required it were removed in this turn
                     continue
-                candidates = self._candidates(node, limits)
-                if candidates is None:
+                candidates = self._candidates(
+                    node, {node: iter([limit.requirement for limit in limits])}
+                )
+                if not candidates:
                     raise _RejectedError(limits)
                 causes = [cause for cause in limits if cause.requirement.identifier == node]
-                criteria[node] = Criterion(causes, candidates)
-                if node in pins and next(candidates()) is not pins[node]:
+                criteria[node] = Criterion(candidates, causes, ())
+                if node in pins and next(iter(candidates)) is not pins[node]:
                     removed.append(pins.pop(node))
 
     def _reached(self, state: _State, last: Node) -> set[Identifier]:
@@ -354,17 +357,13 @@ class LearningResolver:
 
         The requirements of the last pin do not count.
         """
-        waiting = [
-            node
-            for node, criterion in state.criteria.items()
-            if any(cause.parent is None for cause in criterion.causes)
-        ]
+        waiting = [node for node in state.criteria if None in state.criteria[node].iter_parent()]
         reached: set[Identifier] = set()
         while waiting:
             node = waiting.pop()
-            pin = state.pins.get(node)
+            pin = state.mapping.get(node)
             if node not in reached and pin is not None and pin is not last:
-                requirements = self.provider.requirements_of(pin)
+                requirements = self.provider.get_dependencies(pin)
                 waiting += [requirement.identifier for requirement in requirements]
             reached.add(node)
         return reached
@@ -386,12 +385,13 @@ class LearningResolver:
         requirement on the node itself remains: without it, nothing needs the node.
         """
         parents = {cause.parent for cause in causes}
-        for pin in reversed(state.pins.values()):
+        for pin in reversed(state.mapping.values()):
             if pin in parents:
                 fewer = [cause for cause in causes if cause.parent is not pin]
-                if any(cause.requirement.identifier == node for cause in fewer):
-                    candidates = self._candidates(node, fewer)
-                    if candidates is None or all(one in rejected for one in candidates()):
+                requirements = [cause.requirement for cause in fewer]
+                if any(requirement.identifier == node for requirement in requirements):
+                    candidates = self._candidates(node, {node: iter(requirements)})
+                    if all(candidate in rejected for candidate in candidates):
                         causes = fewer
         return _together(
             {cause.parent.identifier: {cause.requirement.meaning}}
@@ -402,7 +402,7 @@ class LearningResolver:
     def _traits(self, release: Node) -> _Traits:
         """Return the traits of a release."""
         if release not in self._known_traits:
-            requirements = self.provider.requirements_of(release)
+            requirements = self.provider.get_dependencies(release)
             traits = [release, *[requirement.meaning for requirement in requirements]]
             self._known_traits[release] = dict.fromkeys(traits).keys()  # in order
         return self._known_traits[release]
@@ -454,9 +454,9 @@ def _limits(node: Identifier, state: _State) -> list[Cause]:
     limits = []
     for limited in dict.fromkeys((node, without_extras(node))):
         if limited in state.criteria:
-            for cause in state.criteria[limited].causes:
+            for cause in state.criteria[limited].information:
                 parent = cause.parent
-                if parent is None or state.pins.get(parent.identifier) is parent:
+                if parent is None or state.mapping.get(parent.identifier) is parent:
                     limits.append(cause)
     return limits
 
@@ -470,6 +470,17 @@ def _count_unaffected(trail: Sequence[_State], nogood: Iterable[Identifier]) -> 
     return next(
         number
         for number, state in enumerate(trail[1:], 1)
-        if len(state.pins) < number  # it is after a replacement
-        or all(state.pins.get(node) is trail[-1].pins[node] for node in nogood)
+        if len(state.mapping) < number  # it is after a replacement
+        or all(state.mapping.get(node) is trail[-1].mapping[node] for node in nogood)
     )
+
+
+def _result(state: _State) -> Result[NodeRequirement, Node, Identifier]:
+    """Return resolvelib's form of a solution. The edges of its graph are the requirements."""
+    graph: DirectedGraph[Identifier | None] = DirectedGraph()
+    for node in (None, *state.mapping):
+        graph.add(node)
+    for node, criterion in state.criteria.items():
+        for parent in criterion.iter_parent():
+            graph.connect(None if parent is None else parent.identifier, node)
+    return Result(state.mapping, graph, state.criteria)

@@ -39,7 +39,7 @@ from .graph import (
 )
 from .owners import Owners
 from .plan import build_plan
-from .provider import Provider
+from .provider import Progress, Provider
 from .release_facts import ReleaseFacts
 from .requested import framework_nodes, requirements_of
 from .resolution import MAX_CONFLICTS, ImpossibleError, LearningResolver
@@ -293,8 +293,9 @@ class _Question:
                     lenient=lenient,
                     sparse=sparse,
                 )
-                resolver = LearningResolver(provider)
-                return resolver, resolver.resolve(requirements, max_conflicts)
+                resolver = LearningResolver(provider, Progress(self.store.index))
+                result = resolver.resolve(requirements, max_conflicts)
+                return resolver, list(result.mapping.values())
             except MoreReleasesError:
                 continue
 
