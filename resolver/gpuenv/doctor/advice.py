@@ -39,8 +39,6 @@ _LINKER_SYMBOL = re.compile(r"nvJitLink\w{1,60}_(\d\d)_(\d{1,2})\b")
 _OLD_LIBRARY = re.compile(
     r"lib(?:cudart|cublas|cufft|curand|cusolver|cusparse|nvrtc)\.so\.(8\.0|9\.\d|10\.\d)"
 )
-# Poetry knows a release from the index, and no file of it suits.
-_NO_FILE = re.compile(r"installation candidates for ([\w.-]+) \(([\w.+]+)\)")
 # What pip did not find: the name, the release, its local version, and the releases that it found.
 _NOT_FOUND = re.compile(
     r"satisfies the requirement ([\w.-]+)(?:\[[\w,]*\])?"
@@ -88,17 +86,14 @@ def advice_row(case: Case, finding: Finding) -> Advice | None:
 def _owners(case: Case) -> Iterator[str]:
     """Name the CUDA version and the package of the missing libraries."""
     names = [fact.subject for fact in case.of_kind("library-missing")]
-    named = 0
-    for name in names:
-        owner = library_owner(name)
-        if owner is not None and named < _MAX_OWNERS:
-            named += 1
-            if "cudnn" in name:
-                yield _package_of_cudnn(case, name, owner)
-                continue
-            packages, cuda = _alternatives(owner.packages.values()), _alternatives(owner.packages)
-            last = f", up to CUDA {owner.last}" if owner.last else ""
-            yield f"{name} is a library of CUDA {cuda}{last}; the package {packages} has it."
+    owned = [(name, owner) for name in names if (owner := library_owner(name))]
+    for name, owner in owned[:_MAX_OWNERS]:
+        if "cudnn" in name:
+            yield _package_of_cudnn(case, name, owner)
+            continue
+        packages, cuda = _alternatives(owner.packages.values()), _alternatives(owner.packages)
+        last = f", up to CUDA {owner.last}" if owner.last else ""
+        yield f"{name} is a library of CUDA {cuda}{last}; the package {packages} has it."
     for name in names:
         library = _OLD_LIBRARY.fullmatch(linux_name(name))
         if library is not None:
@@ -321,14 +316,12 @@ def _code_for_old(case: Case) -> Iterator[str]:
 
 def _first_cuda_for(capability: Capability) -> str:
     """Return the first CUDA release that compiles for a GPU, or ""."""
-    known = compilers() if capability else ()
-    return next((_dotted(cuda) for cuda, _first, last in known if last >= capability), "")
+    return next((_dotted(cuda) for cuda, _, last in compilers() if () < capability <= last), "")
 
 
 def _first_cuda_without(capability: Capability) -> str:
     """Return the first CUDA release that does not compile for an older GPU any more, or ""."""
-    known = compilers() if capability else ()
-    return next((_dotted(cuda) for cuda, first, _last in known if first > capability), "")
+    return next((_dotted(cuda) for cuda, first, _ in compilers() if () < capability < first), "")
 
 
 def _target(capability: Capability) -> str:
@@ -386,10 +379,6 @@ def _offered_releases(case: Case) -> Iterator[str]:
         if not_found is not None:
             yield from _explain_offer(*not_found.groups(default=""))
             return
-        no_file = _NO_FILE.search(fact.text)
-        if no_file is not None:
-            yield f"No file of {no_file[1]} {no_file[2]} is for this Python and this system."
-            return
 
 
 def _explain_offer(name: str, version: str, local: str, offered: str, end: str) -> Iterator[str]:
@@ -442,20 +431,18 @@ def _gib(size: int) -> str:
     return f"{size / (1 << 30):.2f} GiB"
 
 
-_LIBRARIES: Sequence[_Advice] = (_owners, _cuda_at_hand)
 _ADVICE: Mapping[str, Sequence[_Advice]] = {
-    "cuda_lib_missing": (_broken_release, *_LIBRARIES),
-    "cuda_major_mismatch": (*_LIBRARIES, _compiler_of_extension),
-    "mixed_cuda_wheels": (_owners, _linker_symbol),
+    "cuda_lib_missing": (_broken_release, _owners, _cuda_at_hand),
+    "cuda_major_mismatch": (_owners, _cuda_at_hand, _compiler_of_extension),
+    "mixed_cuda_wheels": (_owners,),
     "cudnn_missing": (_owners, _users_of_cudnn),
     "cudnn_sublib_missing": (_owners, _users_of_cudnn),
     "cudnn_major_mismatch": (_owners, partial(_users_of_cudnn, is_other_installed=True)),
     "driver_too_old": (_driver_of_build, _ptx),
     "compat_libcuda_misuse": (_compat,),
     "lib_shadowing": (_linker_symbol,),
-    "gpu_too_new_for_build": (_code_for_new, _ptx),
+    "gpu_too_new_for_build": (_code_for_new,),
     "gpu_too_old_for_build": (_shared_name, _code_for_old),
     "out_of_memory_masked": (_sizes,),
-    "unsupported_op_config": (_sizes,),
     "install_resolution_failure": (_offered_releases,),
 }

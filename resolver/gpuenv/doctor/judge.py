@@ -304,7 +304,7 @@ def _is_outside(finding: Finding, outside: Outside | None, case: Case) -> bool:
     """Whether a failure outside the GPU's environment explains a finding."""
     if outside is None or not all(fact.from_log for fact in finding.facts):
         return False
-    if finding.cause == "install_resolution_failure" and outside.area == "network":
+    if finding.cause == "install_resolution_failure" and outside.area in ("network", "storage"):
         return True
     if finding.confidence == "possible" and (
         case.first("outside", value="device-assert")  # later calls of CUDA fail because of it

@@ -154,14 +154,6 @@ def _builds(case: Case) -> list[Fact]:
     return [fact for fact in case.of_kind("cuda-built") if fact.from_log and fact.value != "none"]
 
 
-def compiler_of_build(case: Case) -> Iterator[Finding]:
-    """Compare nvcc's version with the CUDA version of torch's build, if a build failed."""
-    compiler, build = case.first("toolkit", subject="nvcc"), first_of(_builds(case))
-    failed = [*case.stated("install_resolution_failure"), *case.symptoms("build-failed")]
-    if compiler and build and failed and compiler.major != build.major:
-        yield likely("cuda_major_mismatch", failed[0], compiler, build)
-
-
 # ---- code for the GPU ---------------------------------------------------------------------------
 
 
@@ -445,7 +437,6 @@ _FUNCTIONS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     modules_of_kernels,
     driver_of_build,
     driver_asked_for,
-    compiler_of_build,
     missing_code,
     stated_ranges,
     compiler_targets,
