@@ -24,8 +24,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ..compat.data import compatibility_data
 from ..detect.host import read_host
-from .data import compatibility_data, data_version, matrix_catalog
+from .data import data_version, matrix_catalog
 from .environments import attested, is_conda_lock, lock, lock_text, read_lock, solve, write_lock
 from .hosts import describe, detect, require_gpu, with_python_of
 from .wheels import (

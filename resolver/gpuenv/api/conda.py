@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from ..compat import conda_parts, evaluate
 from ..compat.conda_records import channel_name
+from ..compat.data import compatibility_data
 from ..errors import (
     Explanation,
     InputError,
@@ -39,7 +40,6 @@ from ..requirements.target import parse_requirement
 from ..requirements.versions import normalize_name
 from ..resolve.conda import candidates, planning, solvers, virtual_packages, wheels_beside
 from . import wheels
-from .data import compatibility_data
 
 DEFAULT_CHANNELS = ("https://conda.anaconda.org/conda-forge",)
 # What conda's channel "defaults" stands for, unless conda's settings say otherwise.

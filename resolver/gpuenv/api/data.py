@@ -3,22 +3,10 @@
 from __future__ import annotations
 
 import os
-from functools import cache
 
-from ..compat import data
 from ..compat.catalog import Catalog
-from ..compat.data import CompatibilityData
-from ..compat.user_rows import read_user_rows, user_file
+from ..compat.data import compatibility_data
 from ..index.snapshot import Snapshot
-
-
-@cache
-def compatibility_data() -> CompatibilityData:
-    """Return the compatibility data: drivers, GPUs, frameworks and their builds.
-
-    The rows of the user are included (`gpuenv matrix update`).
-    """
-    return data.load(user_rows=read_user_rows(user_file()))
 
 
 def snapshot() -> Snapshot:

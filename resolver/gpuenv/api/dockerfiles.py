@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from ..compat.architectures import reaches_floor
-from ..compat.data import CompatibilityData
+from ..compat.data import CompatibilityData, compatibility_data
 from ..errors import Change, InputError, LockReport, NoSolutionError, Reason, is_doubt
 from ..model import CudaVersion, Host, IndexOptions, Plan, Request, show_pair
 from ..requirements.dockerfile import Dockerfile, Install
 from ..requirements.target import parse_requirement
 from . import environments
-from .data import compatibility_data
 from .explanations import check_lock
 
 _TAG = re.compile(r"(?:^|/)(cu\d+|cpu)/?$")

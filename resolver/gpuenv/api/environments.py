@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 
 from .. import activity
+from ..compat.data import compatibility_data
 from ..errors import InputError
 from ..index import attestations
 from ..lock import conda_formats, pylock
 from ..model import Host, IndexOptions, Lock, Plan, Request
 from ..requirements.conda_projects import PIXI_TOML
 from . import wheels
-from .data import compatibility_data
 from .hosts import require_request, require_type
 
 # ---- solve ---------------------------------------------------------------------------------------

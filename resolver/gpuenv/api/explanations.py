@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from packaging.version import Version
 
 from ..compat import what_if
+from ..compat.data import compatibility_data
 from ..compat.what_if import ChangedHost
 from ..errors import (
     Change,
@@ -24,7 +25,6 @@ from ..lock.other_tools import read_any_lock
 from ..model import Host, IndexOptions, Plan, Rejection, Request
 from ..requirements.target import parse_requirement
 from . import environments
-from .data import compatibility_data
 from .installing import lock_reasons, reasons_against, verify
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..compat import evaluate
+from ..compat.data import compatibility_data
 from ..errors import HostMismatchError, is_doubt
 from ..index.default_index import builtin_index
 from ..index.multi_index import MultiIndex, open_indexes
@@ -12,7 +13,6 @@ from ..lock.foreign import LockedPackage, tool_of
 from ..lock.other_tools import lock_of, read_any_lock
 from ..model import Choice, CudaVersion, Host, IndexOptions, Lock, Wheel
 from ..requirements.versions import same_version
-from .data import compatibility_data
 
 
 def is_tool_lock(path: str) -> bool:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from ..compat.data import compatibility_data
 from ..detect import described
 from ..detect import host as detection
 from ..errors import InputError, WrongTypeError
 from ..model import Host, Lock, Request, Value
 from ..requirements import conda_settings
 from ..resolve.conda import virtual_packages
-from .data import compatibility_data
 
 # Several texts. Not Sequence[str]: a plain str is one, and type checkers would accept "torch".
 Texts = tuple[str, ...] | list[str]

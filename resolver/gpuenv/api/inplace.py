@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 from ..compat import evaluate
+from ..compat.data import compatibility_data
 from ..distributions import Distribution, read_distributions
 from ..errors import (
     Explanation,
@@ -27,7 +28,6 @@ from ..requirements.overrides import Overrides
 from ..requirements.target import TargetEnvironment, parse_requirement
 from ..verify.runner import Children
 from . import environments
-from .data import compatibility_data
 from .hosts import require_gpu
 
 ROUNDS = 5  # solves until the packages that change and the limits of the others agree

@@ -9,6 +9,7 @@ from typing import TypedDict, Unpack
 from .. import activity, interpreters
 from ..atomic_write import require_place
 from ..compat import evaluate
+from ..compat.data import compatibility_data
 from ..compat.names import unknown_framework
 from ..errors import HostMismatchError, InputError, Reason
 from ..install import conda as conda_installer
@@ -33,7 +34,6 @@ from ..requirements.versions import parse_requirement
 from ..verify import environment
 from ..verify.survey import is_bare
 from . import conda
-from .data import compatibility_data
 from .environments import lock_texts, read_lock
 from .hosts import Texts, require_texts, require_type, with_python_of
 

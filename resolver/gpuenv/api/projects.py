@@ -10,6 +10,7 @@ from pathlib import Path
 
 from .. import activity
 from ..atomic_write import write_all, write_whole
+from ..compat.data import compatibility_data
 from ..errors import (
     GpuEnvError,
     HostMismatchError,
@@ -32,7 +33,7 @@ from ..resolve.plan import digest
 from ..resolve.requested import with_versions
 from ..serialize import read_input, read_toml
 from . import environments, wheels
-from .data import compatibility_data, data_version, matrix_catalog
+from .data import data_version, matrix_catalog
 from .hosts import with_python_of
 from .installing import lock_reasons, recorded_lock
 

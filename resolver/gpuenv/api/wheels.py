@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
 from .. import activity
-from ..compat.data import CompatibilityData
+from ..compat.data import CompatibilityData, compatibility_data
 from ..errors import InputError, NoSolutionError, OfflineError, PackageIndexError
 from ..index.default_index import without_default
 from ..index.http import OK, Transport
@@ -23,7 +23,7 @@ from ..requirements.target import TargetEnvironment, normalize_name, parse_requi
 from ..resolve import solver
 from ..resolve.requested import read_request
 from ..resolve.wheel_variants import VariantChooser
-from .data import compatibility_data, data_version
+from .data import data_version
 
 
 def solve(

@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cache, cached_property
 from types import ModuleType
 from typing import Any
 
@@ -39,7 +39,7 @@ from .architectures import common_code, driver_branch, parse_target
 from .conda_records import Carriers
 from .extensions import FRAMEWORK, Links, of_url, of_version
 from .rows import Builds, BuildsFile, Family, IndexRow, Pair, Releases, Verdict, decode
-from .user_rows import NO_ROWS, UserRows
+from .user_rows import NO_ROWS, UserRows, read_user_rows, user_file
 
 # What drivers, shops and people add to the name of a GPU and what says nothing about its compute
 # capability: makers and brands, memory (80GB, HBM3), form factors (PCIe, SXM4), laptop editions,
@@ -168,6 +168,15 @@ def load(folder: str | None = None, user_rows: UserRows | None = None) -> Compat
         DataError: the data is missing or damaged.
     """
     return CompatibilityData(data_folder() if folder is None else folder, user_rows)
+
+
+@cache
+def compatibility_data() -> CompatibilityData:
+    """Return the compatibility data: drivers, GPUs, frameworks and their builds.
+
+    The rows of the user are included (`gpuenv matrix update`).
+    """
+    return load(user_rows=read_user_rows(user_file()))
 
 
 def within(version: str, versions: str) -> bool:

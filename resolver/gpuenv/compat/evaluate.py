@@ -502,17 +502,8 @@ def agreements(package: Package, host: Host, data: CompatibilityData) -> Iterato
     links = package.links or Links()
     if package.build is not None:
         yield from _agreements_of_build(package, package.build, links, host, data)
-    elif package.library is not None and package.library.cuda_majors() and not links.cuda:
-        majors, source = package.library.cuda_majors(), package.library.code.source
-        yield _agreement("cuda-major", "CUDA", majors, source)
-    # A build that names its CUDA is another one than that whose CUDA versions were read.
-    versions = () if "+" in package.version else links.cuda_versions
-    if package.build is None and links.frameworks and versions:
-        yield _agreement("extension-cuda", f"{FRAMEWORK} with CUDA", versions, links.source)
-    if package.build is None and links.cuda and links.frameworks and "none" not in versions:
-        yield _agreement("extension-cuda", f"{FRAMEWORK} for CUDA", links.cuda, links.source)
-    elif package.build is None and links.cuda:
-        yield _agreement("cuda-major", "CUDA", links.cuda, links.source)
+    else:
+        yield from _agreements_on_cuda(package, links)
     if links.cxx11_abi is not None:
         for name, specifier in links.frameworks:
             topic = f"{name} {shown_release(specifier)} with"
@@ -532,6 +523,21 @@ def agreements(package: Package, host: Host, data: CompatibilityData) -> Iterato
     ):
         agreement = _agreement("bad-pair", pair, [side], verdict[2])
         yield agreement.replace(text=verdict[1])
+
+
+def _agreements_on_cuda(package: Package, links: Links) -> Iterator[Agreement]:
+    """Yield what a package that is no build of a framework needs of CUDA and of torch's CUDA."""
+    if package.library is not None and package.library.cuda_majors() and not links.cuda:
+        majors, source = package.library.cuda_majors(), package.library.code.source
+        yield _agreement("cuda-major", "CUDA", majors, source)
+    # A build that names its CUDA is another one than that whose CUDA versions were read.
+    versions = () if "+" in package.version else links.cuda_versions
+    if links.frameworks and versions:
+        yield _agreement("extension-cuda", f"{FRAMEWORK} with CUDA", versions, links.source)
+    if links.cuda and links.frameworks and "none" not in versions:
+        yield _agreement("extension-cuda", f"{FRAMEWORK} for CUDA", links.cuda, links.source)
+    elif links.cuda:
+        yield _agreement("cuda-major", "CUDA", links.cuda, links.source)
 
 
 def owner_agreements(distribution: str, data: CompatibilityData) -> Iterator[Agreement]:

@@ -26,7 +26,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from packaging.version import Version
 
-from ..compat.data import load
+from ..compat.data import compatibility_data
 from ..compat.extensions import may_describe_itself_as
 from ..errors import InputError, OfflineError, PackageIndexError, Reason, UnusableFileError
 from ..model import Requirement, Value, Wheel
@@ -211,7 +211,7 @@ class FileReader:
         Raises:
             UnusableFileError: it is no readable archive, or its build fails.
         """
-        row = load().compiled_against(wheel.name, wheel.version)
+        row = compatibility_data().compiled_against(wheel.name, wheel.version)
         framework = self._builder.compiles_for(wheel.name) if row is None else str(row.value)
         if not framework:
             self._builder.require_hope(wheel)  # before a download
@@ -249,7 +249,7 @@ class FileReader:
                 if module and content is not None:
                     stated = _stated(content, files)
                     required = {need.name for need in parse_metadata(stated, wheel).dependencies}
-                    if module in required or load().framework(module) is not None:
+                    if module in required or compatibility_data().framework(module) is not None:
                         return stated, True, _framework_of_build(module, files)
                 self._builder.remember(wheel.name, error)
                 raise
@@ -373,7 +373,7 @@ class FileReader:
         A setup.py that imports a framework gets one, as uv's extra-build-dependencies would give
         it: nothing else tells what the project requires.
         """
-        row = load().compiled_against(tree.name, tree.version)
+        row = compatibility_data().compiled_against(tree.name, tree.version)
         framework = self._builder.compiles_for(tree.name)
         requires = ["ninja", "packaging"]
         why = "its pyproject.toml does not tell its version and dependencies"
@@ -384,7 +384,7 @@ class FileReader:
                 return self._builder.metadata(tree, folder, why), ""
             except BuildFailedError as error:
                 framework = _distribution_of(error.missing_module)
-                if load().framework(framework) is None:
+                if compatibility_data().framework(framework) is None:
                     raise
         why = f"{why}, and it compiles code for {framework}"
         return self._builder.metadata(tree, folder, why, [framework, *requires]), framework
@@ -652,7 +652,7 @@ def _framework_of_build(name: str, files: Mapping[str, bytes]) -> Requirement:
 
 def _distribution_of(module: str) -> str:
     """Return the distribution that has a module, as far as it has the name or is a framework's."""
-    for framework in load().all_frameworks():
+    for framework in compatibility_data().all_frameworks():
         if module == framework.import_name:
             return framework.distribution
     return normalize_name(module) if module else ""

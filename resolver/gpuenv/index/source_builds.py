@@ -32,7 +32,7 @@ from threading import BoundedSemaphore
 from typing import Literal
 
 from .. import activity
-from ..compat.data import load
+from ..compat.data import compatibility_data
 from ..errors import InputError, Reason, UnusableFileError
 from ..interpreters import find_interpreter_of, find_pip, find_uv, venv_command
 from ..model import IndexOptions, Python, Value, Wheel
@@ -208,7 +208,8 @@ class SourceBuilder:
     def compiles_for(self, name: str) -> str:
         """Return the framework that the user gives to the builds of a package; "" for none."""
         names = (parse_requirement(text).name for text in self._given("requirement", name))
-        return next((other for other in names if load().framework(other) is not None), "")
+        data = compatibility_data()
+        return next((other for other in names if data.framework(other) is not None), "")
 
     def _given(self, kind: str, name: str) -> list[str]:
         """Return the texts of one kind of what the user says about the builds of a package."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 from ..binaries.served import judge
 from ..binaries.wheel import scan_wheel
-from ..compat.data import load
+from ..compat.data import compatibility_data
 from ..compat.evaluate import serves
 from ..distributions import read_distributions
 from ..errors import InstallError
@@ -47,7 +47,7 @@ def built_with(pin: Pin) -> str:
     """
     if not pin.wheel.is_sdist:
         return ""
-    row = load().compiled_against(pin.wheel.name, pin.wheel.version)
+    row = compatibility_data().compiled_against(pin.wheel.name, pin.wheel.version)
     return pin.built_with or ("" if row is None else str(row.value))
 
 
@@ -98,9 +98,10 @@ def require_compilers(lock: Lock, pins: Iterable[Pin]) -> None:
 
 def beside(lock: Lock, pin: Pin, prefix: str) -> Beside:
     """Return how a package is built beside the environment at `prefix`."""
-    name, row = built_with(pin), load().compiled_against(pin.wheel.name, pin.wheel.version)
+    name, data = built_with(pin), compatibility_data()
+    row = data.compiled_against(pin.wheel.name, pin.wheel.version)
     requires = () if row is None else row.requires
-    if row is None and load().framework(name) is not None:
+    if row is None and data.framework(name) is not None:
         requires = ("ninja", "packaging", "wheel")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES") >> 30
     jobs = max(1, min(os.cpu_count() or 1, memory // _GIB_OF_A_JOB))
@@ -146,7 +147,7 @@ def require_device_code(lock: Lock, pin: Pin, wheel: str) -> None:
     """
     if _cuda(lock, built_with(pin)) is None:
         return
-    for file in judge(scan_wheel(wheel).files, lock.host, load()):
+    for file in judge(scan_wheel(wheel).files, lock.host, compatibility_data()):
         if file.fails:
             reason = file.reasons[0]
             message = f"{pin.wheel.name} {pin.wheel.version} was built without code for"
@@ -156,7 +157,7 @@ def require_device_code(lock: Lock, pin: Pin, wheel: str) -> None:
 def _cuda(lock: Lock, name: str) -> CudaVersion | None:
     """Return the CUDA version of the framework in a lock; None for a CPU build."""
     for choice in lock.choices:
-        framework = load().framework(choice.framework)
+        framework = compatibility_data().framework(choice.framework)
         if framework is not None and framework.distribution == name:
             return choice.cuda
     return None

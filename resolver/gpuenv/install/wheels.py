@@ -12,11 +12,9 @@ import re
 import shlex
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache
 
-from ..compat.data import load
+from ..compat.data import compatibility_data
 from ..compat.extensions import may_describe_itself_as
-from ..compat.rows import Family
 from ..errors import InputError, InstallError, NotVerifiedError
 from ..interpreters import find_base_interpreter
 from ..model import (
@@ -286,7 +284,7 @@ def _plan(
         infos = {package.name: os.path.join(target, package.info) for package in packages}
         kept_names |= {name for name in infos.keys() - pins if editable_url(infos[name])}
     kept_names -= {*(remove or ()), *unneeded}
-    for family in _tolerated():  # its members are installed in their order
+    for family in compatibility_data().tolerated:  # its members are installed in their order
         members = pins.keys() & family.distributions
         if members - kept_names:
             kept_names -= members
@@ -390,12 +388,6 @@ def _built_package(lock: Lock, pin: Pin, prefix: str, info: str) -> BuiltPackage
 # ---- one owner of each path ----------------------------------------------------------------------
 
 
-@cache
-def _tolerated() -> Sequence[Family]:
-    """Return the families of which an environment may have several members (R5)."""
-    return load().tolerated
-
-
 def _in_order(lock: Lock) -> Iterator[Lock]:
     """Yield the parts of a lock that are installed one after the other.
 
@@ -404,7 +396,7 @@ def _in_order(lock: Lock) -> Iterator[Lock]:
     """
     pins = {pin.wheel.name: pin for pin in lock.pins}
     later = []
-    for family in _tolerated():
+    for family in compatibility_data().tolerated:
         later += [name for name in family.distributions if name in pins][1:]
     first = [pin for name, pin in pins.items() if name not in later]
     compiled = [pin for pin in first if built_with(pin)]
@@ -426,7 +418,7 @@ def _check_owners(
     """
     files: dict[tuple[str, ...], list[str]] = {}
     new_names = {pin.wheel.name for pin in new}
-    tolerated = [{*family.distributions} for family in _tolerated()]
+    tolerated = [{*family.distributions} for family in compatibility_data().tolerated]
     for path, rows in sorted(shared_files(packages).items()):
         names = tuple(sorted(rows))
         is_same = len({row.digest for row in rows.values()}) == 1

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from ..compat.evaluate import needs_of_gpus, shared_path_reasons
 from ..compat.user_rows import SOURCE
 from ..errors import Reason, is_doubt
-from ..model import Build, Choice, CudaVersion, Framework, Needs, Pin, Plan
+from ..model import Build, Choice, Code, CudaVersion, Framework, Needs, Pin, Plan
 from ..requirements.target import normalize_name, parse_requirement
 from ..serialize import canonical_json, text_digest
 from .graph import Candidate, FrameworkId, FrameworkRequirement, PackageRequirement, Release
@@ -167,36 +167,42 @@ def _needs(solution: Solution) -> Needs:
     variant wheels need counts as their metadata says. The build of a framework has that already.
     """
     store, host = solution.store, solution.store.host
-    toolkits: list[CudaVersion] = []
-    majors: list[CudaVersion] = []  # of the libraries, if no build has a toolkit
-    claims, codes, glibcs = [], [], []
-    for candidate in solution.pinned.values():
-        glibc = store.environment.least_glibc(candidate.wheel.filename)
-        glibcs += [glibc] if glibc is not None else []
-        build, library = candidate.build, candidate.library
-        toolkits += [known.cuda for known in (build, library) if known and known.cuda]
-        if library is not None and library.cuda_major:
-            majors.append((library.cuda_major, 0))
-        judged = candidate.judged
-        if judged is not None and judged.claims is not None and build is None:
-            claims.append(judged.claims)
-    toolkits += [claim.lower for claim in claims if claim.lower is not None]
-    toolkits = toolkits or majors
+    pinned = solution.pinned.values()
+    glibcs = (store.environment.least_glibc(candidate.wheel.filename) for candidate in pinned)
     needs = Needs(
-        glibc=max(glibcs, default=None), python=host.python.version, platform=host.platform
+        glibc=max(filter(None, glibcs), default=None),
+        python=host.python.version,
+        platform=host.platform,
     )
+    judged = [candidate.judged for candidate in pinned if candidate.build is None]
+    claims = [one.claims for one in judged if one is not None and one.claims is not None]
+    toolkits = _toolkits(pinned)
+    toolkits += [claim.lower for claim in claims if claim.lower is not None]
+    if not toolkits:
+        majors = [candidate.library.cuda_major for candidate in pinned if candidate.library]
+        toolkits = [(major, 0) for major in majors if major]
     if not host.gpus or not toolkits:
         return needs
-    for candidate in solution.pinned.values():
-        if candidate.build is not None and candidate.on_path:
-            codes.append(candidate.build.code)
-        library = candidate.library
-        if library is not None and library.by_cuda:
-            library = next(filter(None, map(library.of_cuda, toolkits)), None)
-        if library is not None:
-            codes.append(library.code)
+    codes = [code for candidate in pinned for code in _codes(candidate, toolkits)]
     codes += [claim.code for claim in claims if claim.code is not None]
     return needs_of_gpus(needs, toolkits, codes, host, store.data)
+
+
+def _toolkits(candidates: Iterable[Candidate]) -> list[CudaVersion]:
+    """Return the toolkits of builds and libraries."""
+    known = (one for candidate in candidates for one in (candidate.build, candidate.library))
+    return [one.cuda for one in known if one is not None and one.cuda is not None]
+
+
+def _codes(candidate: Candidate, toolkits: Iterable[CudaVersion]) -> Iterator[Code]:
+    """Yield the device code of a release that runs beside toolkits."""
+    if candidate.build is not None and candidate.on_path:
+        yield candidate.build.code
+    library = candidate.library
+    if library is not None and library.by_cuda:
+        library = next(filter(None, map(library.of_cuda, toolkits)), None)
+    if library is not None:
+        yield library.code
 
 
 # ---- warnings -----------------------------------------------------------------------------------

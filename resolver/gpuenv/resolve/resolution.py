@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from operator import attrgetter, methodcaller
-from typing import Any
+from typing import Any, NamedTuple
 
 from resolvelib import BaseReporter
 from resolvelib.resolvers import (
@@ -62,8 +61,7 @@ class _RejectedError(Exception):
         self.blamed = blamed
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Conflict:
+class _Conflict(NamedTuple):
     """No candidate of a node can be pinned.
 
     Attributes:
@@ -116,7 +114,6 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
         # Under each node of a nogood and one of its traits, so that few are tried for a release.
         self._nogoods: dict[tuple[Identifier, Hashable], list[_Conflict]] = {}
         self._known_traits: dict[Node, _Traits] = {}
-        self._counted: set[tuple[_Conflict, Node]] = set()
         self._is_new_order = False
 
     def resolve(
@@ -268,7 +265,6 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
                 nogood, causes = conflict.nogood, conflict.causes
                 if not self._is_violated(nogood, candidate, pins):
                     continue
-                self._count(conflict, candidate)
                 if len(nogood) == 1:
                     causes = [self._of(candidate, cause) for cause in causes]
                     self._excluded.setdefault(place, {})[candidate] = causes
@@ -415,15 +411,8 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
             return Cause(requirement, release)
         return cause
 
-    def _count(self, conflict: _Conflict, release: Node) -> None:
-        """Count a conflict for its nodes, once for each release that it excludes."""
-        if (conflict, release) not in self._counted:
-            self._counted.add((conflict, release))
-            nodes = conflict.nogood.keys() | {conflict.node}
-            self._is_new_order |= self.provider.note_conflict(nodes)
-
     def _learn(self, conflict: _Conflict, pins: Mapping[Identifier, Node]) -> None:
-        """Remember a nogood, and count the conflict once."""
+        """Remember the nogood of a conflict with some pins, and count it for its nodes."""
         excluded = dict(conflict.impossible)
         for node, traits in conflict.nogood.items():
             trait = next(trait for trait in self._traits(pins[node]) if trait in traits)
@@ -432,9 +421,8 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
                 excluded[pins[node]] = conflict.causes
         for release, causes in excluded.items():
             self._excluded.setdefault(release.identifier, {})[release] = causes
-        first, *others = [pins[node] for node in conflict.nogood]
-        self._counted.update((conflict, other) for other in others)
-        self._count(conflict, first)
+        nodes = conflict.nogood.keys() | {conflict.node}
+        self._is_new_order |= self.provider.note_conflict(nodes)
 
 
 def _together(nogoods: Iterable[_Nogood]) -> _Nogood:
