@@ -69,7 +69,7 @@ def test_wheels_become_rows(tmp_path):
             done = run_program([*command, *names], env=environment)
             assert done.stderr.count(".whl") == (len(DATA["wheel"]) if names else 0), done.stderr
         command[-3] = "scan-names"
-        assert run_program([*command, "user"], env=environment).stderr.count(".whl") == 2
+        assert run_program([*command, "user"], env=environment).stderr.count(".whl") == 3
     document = convert(
         DATA["document"], load_script("data.toml_files").Companions, "companions.toml"
     )
@@ -87,7 +87,8 @@ def test_needs_of_releases(case):
     assert (links is None) == ("needs" not in case)
     if links is not None:
         found = {
-            name: [*getattr(links, name)] for name in ("cuda", "cuda_versions", "cudnn", "numpy")
+            name: [*(getattr(links, name) or ())]
+            for name in ("cuda", "cuda_versions", "cudnn", "numpy")
         }
         found["frameworks"] = ",".join(specifier for _, specifier in links.frameworks)
         assert {name: value for name, value in found.items() if value} == case["needs"]

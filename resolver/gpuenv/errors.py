@@ -39,7 +39,10 @@ class Reason(Value, kw_only=False):
     dependent: str = ""
 
 
-_DOUBTS = ("known-avoid", "gpu-unused", "shared-paths", "unpinned", "system-cudnn", "left-out")
+_DOUBTS = (
+    "known-avoid", "avoid-pair", "gpu-unused", "shared-paths", "unpinned", "system-cudnn",
+    "left-out",
+)  # fmt: skip
 
 
 def is_doubt(reason: Reason) -> bool:
@@ -50,7 +53,7 @@ def is_doubt(reason: Reason) -> bool:
 # The codes of reasons about the packages beside a release (compat.evaluate.agreements).
 _OF_OTHERS = frozenset(
     {"conflict", "cuda-major", "cuda-variant", "cudnn-major", "numpy-abi", "two-owners", "bad-pair"}
-    | {"extension-release", "extension-cuda", "extension-abi"}
+    | {"avoid-pair", "extension-release", "extension-cuda", "extension-abi"}
 )
 
 

@@ -10,12 +10,14 @@ contradiction, 1 there is one, or the data is older than --since.
 from __future__ import annotations
 
 import itertools
+import re
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from common import read_json
-from data.compile import DATA, compiled
+from data.compile import DATA, compiled, read
+from data.toml_files import Companions
 from gpuenv.compat import data as matrix
 from gpuenv.compat.architectures import show_code
 from gpuenv.compat.catalog import platform_of
@@ -24,6 +26,7 @@ from gpuenv.compat.data import CompatibilityData
 from gpuenv.index.snapshot import Snapshot
 from gpuenv.model import Build, Code, CudaVersion, Framework, parse_pair, show_pair
 from gpuenv.requirements.target import PLATFORMS, version_key
+from gpuenv.requirements.versions import contains
 
 Compilers = Mapping[CudaVersion, Sequence[str]]  # {toolkit: the targets that it compiles for}
 
@@ -40,9 +43,23 @@ def contradictions(data: CompatibilityData) -> list[str]:
     builds = list(all_builds(data))
     found = [*library_faults(data, compilers), *build_faults(data, builds, compilers)]
     found += document_faults([build for _, build in builds])
-    found += [*lock_faults(data), *recipe_faults(data, compilers)]
+    found += [*lock_faults(data), *recipe_faults(data, compilers), *dead_rows(folder)]
     stale = [path for path, _, _ in compiled(folder, check=True)]
     return found + [f"{path.name} is stale: run compile" for path in stale]
+
+
+def dead_rows(folder: Path) -> Iterator[str]:
+    """Yield the rows of companions.toml all of whose releases an earlier row has."""
+    rows: dict[str, list[str]] = {}
+    for row in read(folder / "companions.toml", Companions).row:
+        for name in row.distributions:
+            earlier = rows.setdefault(name, [])
+            bounds = re.findall(r"\d[\d.]*", " ".join([*earlier, row.versions]))
+            tried = {"0", *bounds, *(f"{bound}.0.1" for bound in bounds)}
+            left = [version for version in tried if contains(row.versions, version)]
+            if not any(not any(contains(one, version) for one in earlier) for version in left):
+                yield f"companions.toml: earlier rows of {name} have all of {row.versions}"
+            earlier.append(row.versions)
 
 
 # ---- device code ---------------------------------------------------------------------------------

@@ -62,17 +62,23 @@ def companion_rows(document: Companions, folder: Path) -> dict[str, list[Row]]:
     named = scan_lines(folder, "names.jsonl")
     named_needs = {line["file"]: line["needs"] for line in named}
 
-    def links(line: Line) -> dict[str, Any]:
-        fields = {} if "needs" in line else linker.links(line)
-        needs = {name: need["range"] for name, need in named_needs.get(line["file"], {}).items()}
-        needs |= dict(fields.get("frameworks", ()))
-        return fields | ({"frameworks": list(needs.items())} if needs else {})
+    def facts(released: Iterable[Line]) -> Iterator[dict[str, Any]]:
+        linked: dict[str, dict[str, Any]] = {}  # by line: of a release whose names alone were read
+        for line in released:
+            minor = line_of(line["version"])
+            if "needs" not in line:
+                linked[minor] = linker.links(line)
+            fields = linked.get(minor, {})
+            needs = {n: need["range"] for n, need in named_needs.get(line["file"], {}).items()}
+            needs |= dict(fields.get("frameworks", ()))
+            yield fields | ({"frameworks": list(needs.items())} if needs else {})
 
-    linked = {line["file"] for line in lines}
-    for wheels in (lines, [line for line in named if line["file"] not in linked]):
-        for name, group in groupby(wheels, key=lambda line: str(line["name"])):
-            released = sorted(group, key=lambda line: version_key(line["version"]))
-            rows.setdefault(name, []).extend(merged(released, list(map(links, released))))
+    files = {line["file"] for line in lines}
+    every = [*lines, *(line for line in named if line["file"] not in files)]
+    every.sort(key=lambda line: (line["name"], version_key(line["version"])))
+    for name, group in groupby(every, key=lambda line: str(line["name"])):
+        released = list(group)
+        rows.setdefault(name, []).extend(merged(released, list(facts(released))))
     return dict(sorted(rows.items()))
 
 
@@ -118,8 +124,7 @@ class Linker:
                 fields["cuda_versions"] = [line["built"]]
         if line.get("cudnn"):
             fields["cudnn"] = line["cudnn"]
-        if line.get("numpy") == 1:
-            fields["numpy"] = [1]
+        fields["numpy"] = [1] if line.get("numpy") == 1 else []
         return fields
 
     def is_demanded(self, line: Line, name: str, specifier: str) -> bool:
@@ -138,7 +143,7 @@ def merged(lines: list[Any], facts: list[dict[str, Any]]) -> Iterator[Row]:
     all that matters, what is older than a wheel with those of NumPy 1 has them, too, and what is
     newer than one with those of NumPy 2 needs nothing.
     """
-    is_array_package = all(fields in ({}, {"numpy": [1]}) for fields in facts)
+    is_array_package = all(fields in ({}, {"numpy": []}, {"numpy": [1]}) for fields in facts)
     places = [0, *(place for place in range(1, len(facts)) if facts[place] != facts[place - 1])]
     minors = [line_of(line["version"]) for line in lines]
     for start, end in pairwise([*places, len(facts)]):

@@ -5,7 +5,8 @@
 Each wheel is a line of matrix_data/scans/names.jsonl, from which companion_rows.py makes rows: its
 `needs` are the ranges of packages of which METADATA admits a release without such a name. The
 newest patch of each minor release is read: of a name without a release those that are newer than
-its lines; without a name, of all names.
+its lines; without a name, of all names. Between two releases whose needs differ, those are read
+that show where they change.
 
 Python runs the top level of a module whenever it imports it. So a name that is missing there makes
 the import fail, and proves that a release beside it does not fit. That all are there proves less.
@@ -28,6 +29,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -41,27 +43,36 @@ from gpuenv.binaries.device_code import DamagedFileError
 from gpuenv.binaries.wheel import opened
 from gpuenv.errors import InputError
 from gpuenv.model import Requirement, Wheel
-from gpuenv.requirements.versions import contains, parse_requirement
+from gpuenv.requirements.versions import contains, parse_requirement, version_key
 
 # The packages whose names are looked up, by the module that has them.
 BESIDE = {
-    "accelerate": "accelerate", "albumentations": "albumentations", "anndata": "anndata",
-    "chex": "chex", "datasets": "datasets", "diffusers": "diffusers",
-    "efficientnet": "efficientnet", "flax": "flax", "fsspec": "fsspec", "gym": "gym",
-    "gymnasium": "gymnasium", "haiku": "dm-haiku", "huggingface_hub": "huggingface-hub",
-    "hydra": "hydra-core", "jax": "jax", "keras": "keras", "librosa": "librosa",
-    "lightning": "lightning", "matplotlib": "matplotlib", "moviepy": "moviepy",
+    "accelerate": "accelerate", "albucore": "albucore", "albumentations": "albumentations",
+    "anndata": "anndata", "chex": "chex", "dask": "dask", "datasets": "datasets",
+    "diffusers": "diffusers", "efficientnet": "efficientnet", "equinox": "equinox",
+    "fastai": "fastai", "fastcore": "fastcore", "flax": "flax", "fsspec": "fsspec",
+    "gluonts": "gluonts", "gpytorch": "gpytorch", "gradio": "gradio", "gsplat": "gsplat",
+    "gym": "gym", "gymnasium": "gymnasium", "haiku": "dm-haiku",
+    "huggingface_hub": "huggingface-hub", "hydra": "hydra-core", "jax": "jax",
+    "jaxtyping": "jaxtyping", "keras": "keras", "kornia": "kornia", "langchain": "langchain",
+    "langchain_community": "langchain-community", "langchain_core": "langchain-core",
+    "librosa": "librosa", "lightning": "lightning", "linear_operator": "linear-operator",
+    "matplotlib": "matplotlib", "mediapipe": "mediapipe", "monai": "monai", "moviepy": "moviepy",
     "networkx": "networkx", "numba": "numba", "numpy": "numpy", "omegaconf": "omegaconf",
     "onnx": "onnx", "optax": "optax", "pandas": "pandas", "peft": "peft",
     "pettingzoo": "pettingzoo", "PIL": "pillow", "pyarrow": "pyarrow", "pydantic": "pydantic",
-    "pytorch_lightning": "pytorch-lightning", "scipy": "scipy",
+    "pytorch_lightning": "pytorch-lightning", "ray": "ray", "scipy": "scipy",
     "sentence_transformers": "sentence-transformers", "skimage": "scikit-image",
-    "sklearn": "scikit-learn", "starlette": "starlette", "statsmodels": "statsmodels",
-    "tensorflow": "tensorflow", "tensorflow_addons": "tensorflow-addons",
-    "tensorflow_probability": "tensorflow-probability", "tf_keras": "tf-keras", "timm": "timm",
-    "tokenizers": "tokenizers", "torch": "torch", "torch_geometric": "torch-geometric",
-    "torchaudio": "torchaudio", "torchmetrics": "torchmetrics", "torchvision": "torchvision",
-    "transformers": "transformers", "trl": "trl", "xarray": "xarray",
+    "sklearn": "scikit-learn", "sktime": "sktime", "spacy": "spacy",
+    "stable_baselines3": "stable-baselines3", "starlette": "starlette",
+    "statsmodels": "statsmodels", "supervision": "supervision", "tensorflow": "tensorflow",
+    "tensorflow_addons": "tensorflow-addons", "tensorflow_datasets": "tensorflow-datasets",
+    "tensorflow_probability": "tensorflow-probability", "tf_keras": "tf-keras", "thinc": "thinc",
+    "timm": "timm", "tokenizers": "tokenizers", "torch": "torch",
+    "torch_geometric": "torch-geometric", "torchaudio": "torchaudio", "torchdata": "torchdata",
+    "torchmetrics": "torchmetrics", "torchtext": "torchtext", "torchvision": "torchvision",
+    "transformers": "transformers", "trl": "trl", "ultralytics": "ultralytics", "vllm": "vllm",
+    "xarray": "xarray", "zarr": "zarr",
 }  # fmt: skip
 OLDEST = {
     "jax": Version("0.4.16"), "numpy": Version("1.22"), "tensorflow": Version("2.11"),
@@ -72,6 +83,8 @@ PYTHON_FILE = re.compile(
 )
 # A module that fills itself when it is asked for a name.
 IS_OPEN = re.compile(r"def __getattr__|LazyModule|lazy_loader|globals\(\)|sys\.modules\[")
+# How a module of Hugging Face names what it has: in a list, or by what it finds in its files.
+EXPORTED = r"""["']{0}["']|\b(?:class|def) {0}\b|^{0} ="""
 STAR = re.compile(
     r"^[ \t]*from[ \t]+(\.*)[ \t]*([\w.]*)[ \t]+import[ \t]*\(?[ \t]*\*", re.MULTILINE
 )
@@ -83,6 +96,7 @@ ALIASES = re.compile(
 )
 # Packages whose patches remove names: each of their releases is compared.
 BY_PATCH = ("jax",)
+PROGRAM = re.compile(r"^[^=\n]+= *([\w.]+)", re.MULTILINE)
 # A name of which jax keeps only the message that it raises.
 REMOVED = re.compile(r'"(\w+)": *\(\s*(?:f?"[^"]*"\s*)+,\s*None\s*,?\s*\)')
 # Those of which numpy keeps the message, by the module that has them.
@@ -136,6 +150,7 @@ class Release:
         texts: {module: its text}; of compiled modules COMPILED; the bytes of TORCH_LIBRARY.
         packages: the modules that have others in them.
         tops: its outer modules, as far as it says.
+        programs: the modules of its commands.
         is_compiled: whether it has compiled modules, whose names cannot be read.
     """
 
@@ -147,6 +162,7 @@ class Release:
         self.is_compiled = False
         self.requires: list[Requirement] = []
         self.tops: list[str] = []
+        self.programs: list[str] = []
         self._bound: dict[str, set[str]] = {}
         with scanner.index.open(wheel) as file, members(file, wheel.filename) as found:
             for path, read in found:
@@ -162,6 +178,9 @@ class Release:
             self.requires += [parse_requirement(line) for line in lines if line.strip()]
         elif path.endswith("-info/top_level.txt"):
             self.tops = read().decode(errors="replace").split()
+        elif path.endswith("-info/entry_points.txt"):
+            text = read().decode(errors="replace").partition("[console_scripts]")[2]
+            self.programs = PROGRAM.findall(text.partition("\n[")[0])
         elif found := PYTHON_FILE.fullmatch(path):
             module = found["module"].replace("/", ".")
             is_text = path.endswith((".py", ".pyi"))
@@ -174,10 +193,12 @@ class Release:
                 self.packages.add(module)
                 self.texts.setdefault(module, "")
 
-    def has_word(self, word: str, modules: Iterable[str] | None = None) -> bool:
+    def has_word(
+        self, word: str, modules: Iterable[str] | None = None, form: str = r"\b{0}\b"
+    ) -> bool:
         """Return whether a word is anywhere in some modules, or in all of them."""
         texts = self.texts.values() if modules is None else (self.texts[one] for one in modules)
-        pattern = re.compile(rf"\b{word}\b")
+        pattern = re.compile(form.format(word))
         return any(word in text and pattern.search(text) for text in texts)
 
     @cached_property
@@ -204,13 +225,13 @@ class Release:
             if name:
                 return bool(parent) and self.lacks(parent, last)
             return not (self.has_aliases and self.has_word(last))
-        if not name or f"{module}.{name}" in self.texts:
-            return False
-        if (module, name) in self.removed:
-            return True
+        if not name or f"{module}.{name}" in self.texts or (module, name) in self.removed:
+            return (module, name) in self.removed
         modules = TORCH if module == "torch" else self.starred(module)
         if self.has_word(name, (one for one in modules if one in self.texts)):
             return False
+        if "_LazyModule(" in self.texts[module]:
+            return not self.has_word(name, form=EXPORTED)
         may_have_more = self.has_aliases and module in self.packages
         is_open = may_have_more or any(IS_OPEN.search(self.texts[one]) for one in modules)
         return module in TORCH or not (is_open and (self.is_compiled or self.has_word(name)))
@@ -263,13 +284,19 @@ class Release:
         return found
 
     def needs(self) -> Iterator[Name]:
-        """Yield the names of other packages that are needed to import this one."""
+        """Yield the names of other packages that are needed to import this one.
+
+        A package whose import has nothing but its outer module is used by its commands.
+        """
         own = self.wheel.name.replace("-", "_")
         tops = [module for module in self.texts if "." not in module]
         waiting = [top for top in tops if top.lower() == own]
         waiting = waiting or [top for top in tops if top in self.tops] or tops
         seen: set[str] = set()
-        while waiting:
+        programs = self.programs
+        while waiting or (programs and seen.issubset(tops)):
+            if not waiting:
+                waiting, programs = [*programs], []
             module = waiting.pop()
             if module in seen or module not in self.texts:
                 continue
@@ -376,13 +403,30 @@ class SourceScanner(Scanner):
     def releases(self, name: str) -> dict[Version, Wheel]:
         """Return the file of each release that is read, oldest first.
 
-        Source distributions count if the newest release has nothing else.
+        Of the packages in BESIDE, source distributions count if the newest release has nothing
+        else: they may not have what is compiled.
         """
         wheels = super().releases(name)
         sources = {Version(file.version): file for file in self.index.sources(name)}
-        if max(sources, default=Version("0")) > max(wheels, default=Version("0")):
+        is_newer = max(sources, default=Version("0")) > max(wheels, default=Version("0"))
+        if name not in BESIDE.values() or is_newer:
             wheels = sources | wheels
         return dict(sorted(wheels.items()))
+
+    def between(self, lines: Iterable[dict[str, Any]]) -> Iterator[Wheel]:
+        """Yield a release between each two neighboring ones whose needs differ."""
+        ordered = sorted(lines, key=lambda line: (line["name"], version_key(line["version"])))
+        for line, later in pairwise(ordered):
+            name, first, last = line["name"], Version(line["version"]), Version(later["version"])
+            if name == later["name"] and ranges_of(line) != ranges_of(later):
+                files = self.releases(name).items()
+                unread = [file for v, file in files if first < v < last and not v.is_prerelease]
+                yield from unread[len(unread) // 2 :][:1]
+
+
+def ranges_of(line: Mapping[str, Any]) -> dict[str, str]:
+    """Return {package: the range that a wheel needs}."""
+    return {name: need["range"] for name, need in line["needs"].items()}
 
 
 class NameScanner:
@@ -490,8 +534,12 @@ def main(options: Namespace) -> int:
     scanner = NameScanner(options.folder)
     lines = {line["file"]: line for line in scan_lines(options.folder, "names.jsonl")}
     wheels: list[Wheel] = []
-    for text in options.names or sorted({line["name"] for line in lines.values()}):
+    names = options.names or sorted({line["name"] for line in lines.values()})
+    for text in names:
         wheels += scanner.scanner.to_read(text, lines.values())
-    lines |= {line["file"]: line for line in scanner.lines(wheels)}
-    write_lines(options.folder, "names.jsonl", lines.values())
+    while wheels:
+        lines |= {line["file"]: line for line in scanner.lines(wheels)}
+        write_lines(options.folder, "names.jsonl", lines.values())
+        asked = [line for line in lines.values() if line["name"] in names]
+        wheels = [wheel for wheel in scanner.scanner.between(asked) if wheel.filename not in lines]
     return int(scanner.failed)

@@ -148,13 +148,13 @@ class Side(Value):
 
 
 class BadPair(Value):
-    """Two releases that must not meet. The solver has no way to avoid a pair only if it can."""
+    """Two releases that must not meet; those to avoid may if there is no other solution."""
 
     name: Text
     a: Side
     b: Side
     gpus: int = 0
-    severity: Literal["broken"]
+    severity: Literal["avoid", "broken"]
     text: Text
     source: Text
 

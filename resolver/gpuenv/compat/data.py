@@ -8,11 +8,12 @@ fields.
 
 from __future__ import annotations
 
+import copy
 import glob
 import importlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache, cached_property
 from types import ModuleType
@@ -211,6 +212,8 @@ class CompatibilityData:
 
     Methods take a `platform` as in Host.platform.
     """
+
+    accepts_pairs = False
 
     def __init__(self, folder: str, user_rows: UserRows | None = None) -> None:
         """Read tables.json of a folder. Raises DataError if it is missing or damaged."""
@@ -493,13 +496,27 @@ class CompatibilityData:
         return worst
 
     def bad_pairs(self, distribution: str, version: str, gpus: int) -> Sequence[BadPair]:
-        """Return the bad pairs of which a release is a member, on a host with so many GPUs."""
+        """Return the bad pairs of which a release is a member, on a host with so many GPUs.
+
+        Without those to avoid if they are accepted.
+        """
         return [
             (pair, side, (severity, text, source))
             for pair, a, b, least_gpus, severity, text, source in self._tables.bad_pairs
             for side, (names, versions) in (("a", a), ("b", b))
             if gpus >= least_gpus and distribution in names and within(version, versions)
+            if not (self.accepts_pairs and severity == "avoid")
         ]
+
+    def accepting(self, names: Container[str]) -> CompatibilityData | None:
+        """Return this data without the pairs to avoid; None if none of them is among the names."""
+        for _, (ones, _), (others, _), _, severity, *_ in self._tables.bad_pairs:
+            has_both = any(map(names.__contains__, ones)) and any(map(names.__contains__, others))
+            if severity == "avoid" and has_both:
+                data = copy.copy(self)
+                data.accepts_pairs = True
+                return data
+        return None
 
     def indexes(self, distribution: str) -> Sequence[IndexRow]:
         """Return the indexes that have further builds of a companion."""

@@ -481,12 +481,13 @@ def _agreement(
 def agreements_of_requirement(
     wheel: Wheel, requirement: Requirement, links: Links | None
 ) -> Iterator[Agreement]:
-    """Yield R11 for a wheel that the data does not know (links is None), and that requires NumPy.
+    """Yield R11 for a wheel of which the data does not know it, and that requires NumPy.
 
     A wheel for one Python version that is older than NumPy 2 needs NumPy 1. Nothing is known of one
     whose index gives no date. A requirement with an upper bound says whether NumPy 2 fits.
     """
-    if links is not None or requirement.name != "numpy" or "<" in requirement.specifier:
+    is_read = links is not None and links.numpy is not None
+    if is_read or requirement.name != "numpy" or "<" in requirement.specifier:
         return
     is_compiled = not wheel.is_sdist and wheel.filename.split("-")[-2] != "none"
     if is_compiled and (wheel.upload_time or rules.FIRST_NUMPY_2) < rules.FIRST_NUMPY_2:
@@ -497,7 +498,7 @@ def agreements(package: Package, host: Host, data: CompatibilityData) -> Iterato
     """Yield what a package and all packages beside it must share (R4, R5, R10, R11).
 
     Codes: cuda-variant, cuda-major, extension-cuda, extension-abi, cudnn-major, numpy-abi,
-    two-owners, bad-pair.
+    two-owners, bad-pair, avoid-pair.
     """
     links = package.links or Links()
     if package.build is not None:
@@ -521,7 +522,8 @@ def agreements(package: Package, host: Host, data: CompatibilityData) -> Iterato
     for pair, side, verdict in data.bad_pairs(
         package.distribution, package.version, len(host.gpus)
     ):
-        agreement = _agreement("bad-pair", pair, [side], verdict[2])
+        code = "avoid-pair" if verdict[0] == "avoid" else "bad-pair"
+        agreement = _agreement(code, pair, [side], verdict[2])
         yield agreement.replace(text=verdict[1])
 
 
@@ -587,7 +589,7 @@ def disagreement_reason(
     need, have = agreement.text, f"{other_subject}, which needs {other.text}"
     if agreement.code == "two-owners":
         subject, need, have = agreement.topic, "one owner", f"{subject} and {other_subject}"
-    elif agreement.code == "bad-pair":
+    elif agreement.code.endswith("-pair"):
         have = other_subject
     elif other.is_topic and not agreement.is_topic:
         have = f"{other_subject} ({other.text})"
@@ -921,6 +923,6 @@ def _disagreements(
             if agreement.agrees_with(shared):
                 continue
             sides = [(package.subject, agreement), (base.subject, shared)]
-            if agreement.code in ("two-owners", "bad-pair"):  # in the order of the packages
-                sides.reverse()
+            if agreement.code in ("two-owners", "bad-pair", "avoid-pair"):
+                sides.reverse()  # in the order of the packages
             yield disagreement_reason(*sides[0], *sides[1]), (package.name, base.name)

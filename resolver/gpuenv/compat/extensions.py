@@ -34,7 +34,8 @@ class Links(Value):
             major and minor when it is imported, it has a library for each, or it is older than
             CUDA 11. "none" is a CPU build of torch.
         cudnn: the cuDNN majors that it can load.
-        numpy: the NumPy majors that can load it: (1,) if it is compiled against NumPy 1.
+        numpy: the NumPy majors that can load it: (1,) if it is compiled against NumPy 1; () says
+            nothing. None if its files were not read for that.
         cxx11_abi: the value of _GLIBCXX_USE_CXX11_ABI of the torch that it needs.
         source: where this was read.
     """
@@ -43,7 +44,7 @@ class Links(Value):
     cuda: tuple[int, ...] = ()
     cuda_versions: tuple[str, ...] = ()
     cudnn: tuple[int, ...] = ()
-    numpy: tuple[int, ...] = ()
+    numpy: tuple[int, ...] | None = None
     cxx11_abi: bool | None = None
     source: str = ""
 

@@ -59,7 +59,7 @@ _OTHER_FORMS = {
     ),
     ": it {have}": ("not-kept",),
     ": known bad: {have}": ("known-avoid", "known-broken"),
-    "beside {have}: known bad: {need}": ("bad-pair",),
+    "beside {have}: known bad: {need}": ("bad-pair", "avoid-pair"),
 }
 _FORMS = {code: f"{{needs}} {{need}}; {form}" for form, codes in _FOUND.items() for code in codes}
 _FORMS |= {code: form for form, codes in _OTHER_FORMS.items() for code in codes}

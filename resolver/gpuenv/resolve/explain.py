@@ -236,11 +236,12 @@ def _conflict_reason(
     others.update(f"the constraint {text}" for text in facts.store.constraints.texts(name))
     others.discard(need)
     subject = " ".join(own).strip() or REQUEST
-    if isinstance(requirement, AgreementRequirement) and requirement.agreement.code == "bad-pair":
+    agreement = requirement.agreement if isinstance(requirement, AgreementRequirement) else None
+    if agreement is not None and agreement.code.endswith("-pair"):
         # Both sides of a pair have the same text.
         beside = [owner for owner in owners[requirement.identifier, need] if owner[0] != own[0]]
         newest = max(beside, key=lambda owner: version_key(owner[1]), default=("others", ""))
-        other_subject, agreement = " ".join(newest).strip(), requirement.agreement
+        other_subject = " ".join(newest).strip()
         return disagreement_reason(subject, agreement, other_subject, agreement)
     if not others:
         return Reason("no-candidate", subject, need, NO_CANDIDATE)
@@ -336,7 +337,7 @@ def group_conflicts(facts: ReleaseFacts, trials: Trials, group: Roots) -> tuple[
     indirect: list[Reason] = []
     for member, other in combinations(members, 2):
         found = list(_disagreements(member, other))
-        pairs = [reason for reason in found if reason.code == "bad-pair"]
+        pairs = [reason for reason in found if reason.code.endswith("-pair")]
         if pairs:  # in what else the members differ follows from it
             disagreements += pairs
             continue

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import chain, islice
 
 from ..compat.data import CompatibilityData, RuleRow
+from ..compat.evaluate import pin_reasons
 from ..errors import (
     Change,
     Explanation,
@@ -92,6 +93,15 @@ def solve(
     plan = question.plan(data_version, widen)
     if plan is not None:
         return plan
+    named = {root.name for root in question.roots if isinstance(root, PackageRequirement)}
+    accepting = data.accepting(question.facts.required_names() | named)
+    if accepting is not None:
+        second = _Question(request, host, accepting, index, environment_for(host))
+        plan = second.plan(data_version, widen)
+        if plan is not None:
+            pins = [(pin.wheel.name, pin.wheel.version) for pin in plan.pins]
+            avoided = [one for one in pin_reasons(pins, host, data) if one.code == "avoid-pair"]
+            return plan.replace(warnings=(*plan.warnings, *avoided))
 
     def solve_changed(changed_request: Request, changed_host: Host) -> Plan | None:
         try:

@@ -52,7 +52,7 @@ def rule_checks(
             # Each package may load its own library of two.
             unproved = is_doubt(reason) or reason.code == "two-libraries"
             status = "unknown" if unproved else "fail"
-            needs = "" if reason.code == "bad-pair" else "needs "  # what it needs is a sentence
+            needs = "" if reason.code.endswith("-pair") else "needs "  # what it needs is a sentence
             evidence = f"{reason.code}: {needs}{reason.need}; has {reason.have}"
             check = Check("rules", reason.subject, status, evidence)
             if reason.code == "two-cudnn":
