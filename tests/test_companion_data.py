@@ -86,12 +86,11 @@ def test_needs_of_releases(case):
     links = compatibility_data().links(*case["release"])
     assert (links is None) == ("needs" not in case)
     if links is not None:
-        found = {
-            name: [*(getattr(links, name) or ())]
-            for name in ("cuda", "cuda_versions", "cudnn", "numpy")
-        }
-        found["frameworks"] = ",".join(specifier for _, specifier in links.frameworks)
-        assert {name: value for name, value in found.items() if value} == case["needs"]
+        names = ("cuda", "cuda_versions", "cudnn", "numpy")
+        found = {name: [*value] for name in names if (value := getattr(links, name))}
+        if specifiers := ",".join(specifier for _, specifier in links.frameworks):
+            found["frameworks"] = specifiers
+        assert found == case["needs"]
         assert links.source
 
 
