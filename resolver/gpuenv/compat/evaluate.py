@@ -49,6 +49,7 @@ HOST_CODES = ("gpu-needs-newer-driver", "gpu-dropped-by-driver", "jetson-wheel")
 # The codes of reasons about the driver of a toolkit.
 TOOLKIT_CODES = (*HOST_CODES[:2], "driver-floor", "driver-floor-unknown", "driver-cuda")
 _CUDNN = "nvidia-cudnn-cu"
+_MINORS = 100  # no major of cuDNN has had as many minors
 
 
 # ---- one release on a host ---------------------------------------------------------------------
@@ -497,27 +498,25 @@ def agreements_of_requirement(
 def agreements(package: Package, host: Host, data: CompatibilityData) -> Iterator[Agreement]:
     """Yield what a package and all packages beside it must share (R4, R5, R10, R11).
 
-    Codes: cuda-variant, cuda-major, extension-cuda, extension-abi, cudnn-major, numpy-abi,
-    two-owners, bad-pair, avoid-pair.
+    Codes: cuda-variant, cuda-major, extension-cuda, extension-abi, cudnn-major, cudnn-version,
+    numpy-abi, two-owners, bad-pair, avoid-pair.
     """
     links = package.links or Links()
     if package.build is not None:
-        yield from _agreements_of_build(package, package.build, links, host, data)
+        yield from _agreements_of_build(package, package.build, links, data)
     else:
         yield from _agreements_on_cuda(package, links)
     if links.cxx11_abi is not None:
         for name, specifier in links.frameworks:
             topic = f"{name} {shown_release(specifier)} with"
             yield _agreement("extension-abi", topic, [abi_text(links.cxx11_abi)], links.source)
-    if links.cudnn and host.os == "linux":
-        yield _agreement("cudnn-major", "cuDNN", links.cudnn, links.source)
+    if host.os == "linux":  # on Windows the framework's own wheel holds cuDNN
+        yield from _cudnn_agreements(package, links)
     if links.numpy:
         yield _agreement("numpy-abi", "NumPy", links.numpy, links.source)
-    major = package.version.partition(".")[0]
     if package.name == "numpy":
+        major = package.version.partition(".")[0]
         yield _agreement("numpy-abi", "NumPy", [major], rules.NUMPY_SOURCE, is_topic=True)
-    elif package.distribution.startswith(_CUDNN) and host.os == "linux":
-        yield _agreement("cudnn-major", "cuDNN", [major], rules.CUDNN_SOURCE, is_topic=True)
     yield from owner_agreements(package.distribution, data)
     for pair, side, verdict in data.bad_pairs(
         package.distribution, package.version, len(host.gpus)
@@ -542,6 +541,48 @@ def _agreements_on_cuda(package: Package, links: Links) -> Iterator[Agreement]:
         yield _agreement("cuda-major", "CUDA", links.cuda, links.source)
 
 
+def _cudnn_agreements(package: Package, links: Links) -> Iterator[Agreement]:
+    """Yield R4: the major of cuDNN, and that its minor is not older than that of a build.
+
+    Codes: cudnn-major, cudnn-version.
+    """
+    build, library = package.build, package.library
+    if links.cudnn:
+        yield _agreement("cudnn-major", "cuDNN", links.cudnn, links.source)
+    if package.distribution.startswith(_CUDNN):
+        cuda, version = package.distribution.removeprefix(_CUDNN), package.version
+        yield _agreement(
+            "cudnn-major", "cuDNN", version.split(".")[:1], rules.CUDNN_SOURCE, is_topic=True
+        )
+        yield _minor_of_cudnn(cuda, version, is_topic=True)
+    elif build is not None and package.on_path and build.cuda and build.cudnn:
+        yield _agreement("cudnn-major", "cuDNN", build.cudnn.split(".")[:1], build.code.source)
+        yield _minor_of_cudnn(build.cuda[0], build.cudnn)
+    elif build is None and library is not None and library.cudnn:
+        yield _minor_of_cudnn(library.cuda_major, library.cudnn)
+
+
+def _minor_of_cudnn(cuda: object, version: str, *, is_topic: bool = False) -> Agreement:
+    """Return the agreement about the minor version of a cuDNN for a CUDA major.
+
+    Args:
+        cuda: the CUDA major.
+        version: that of the cuDNN, or the oldest that a build takes.
+        is_topic: whether it is that of the cuDNN.
+    """
+    major, minor = (*version.split("."), "0")[:2]
+    minors = range(int(minor), int(minor) + 1 if is_topic else _MINORS)
+    agreement = _agreement(
+        "cudnn-version",
+        f"cuDNN {major} for CUDA {cuda}",
+        [f"{major}.{number}" for number in minors],
+        rules.CUDNN_SOURCE,
+        is_topic=is_topic,
+    )
+    text = f"cuDNN {major}.{minor}"
+    return agreement.replace(text=text if is_topic else f"{text} or a newer {major}.x")
+
+
 def owner_agreements(distribution: str, data: CompatibilityData) -> Iterator[Agreement]:
     """Yield R5 for a distribution: one owner of the paths of its family. Code: two-owners."""
     family = data.family(distribution)
@@ -551,7 +592,7 @@ def owner_agreements(distribution: str, data: CompatibilityData) -> Iterator[Agr
 
 
 def _agreements_of_build(
-    package: Package, build: Build, links: Links, host: Host, data: CompatibilityData
+    package: Package, build: Build, links: Links, data: CompatibilityData
 ) -> Iterator[Agreement]:
     """Yield the agreements of a build of a framework or of a companion."""
     source, on_path = build.code.source, package.on_path
@@ -564,8 +605,6 @@ def _agreements_of_build(
         yield _agreement("cuda-variant", topic, [build.variant], source, is_topic=on_path)
     if build.cuda is not None and (on_path or not is_for_variant):
         yield _agreement("cuda-major", "CUDA", [build.cuda[0]], source)
-    if on_path and build.cuda is not None and build.cudnn is not None and host.os == "linux":
-        yield _agreement("cudnn-major", "cuDNN", [build.cudnn.partition(".")[0]], source)
     if on_path and package.framework == FRAMEWORK:
         major, version = (
             ("none", "none") if build.cuda is None else (build.cuda[0], show_pair(build.cuda))
@@ -866,21 +905,17 @@ def _unknown_driver(
 
 
 def _cudnn_of_build(part: Package, packages: Sequence[Package], host: Host) -> Iterator[Finding]:
-    """R4 for the cuDNN of the build's CUDA major. Without one the system's would be loaded.
-
-    Without a GPU no operation of a framework uses cuDNN.
-    """
+    """R4 for the cuDNN of the build's CUDA major. Without one the system's would be loaded."""
     build = part.build
-    if not host.gpus or build is None or build.cudnn is None or build.cuda is None:
+    if build is None or build.cudnn is None or build.cuda is None:
         return
     required = f"{_CUDNN}{build.cuda[0]}"
     releases = [package for package in packages if package.distribution.startswith(_CUDNN)]
     fitting = [release for release in releases if release.distribution == required]
     if fitting:
-        runtime = fitting[0].version
-        if host.os != "linux" or runtime.partition(".")[0] == build.cudnn.partition(".")[0]:
-            reasons = cudnn_reasons(part.build_subject, build.cudnn, runtime)
-            yield from _about(reasons, fitting[0], part)  # `agreements` compare the majors
+        if host.os != "linux":  # for Linux `agreements` compare them
+            reasons = cudnn_reasons(part.build_subject, build.cudnn, fitting[0].version)
+            yield from _about(reasons, fitting[0], part)
     elif releases:
         reason = Reason(
             "cuda-major",
@@ -890,7 +925,7 @@ def _cudnn_of_build(part: Package, packages: Sequence[Package], host: Host) -> I
             source=rules.OWNER_SOURCE,
         )
         yield reason, (releases[0].name, part.name)
-    elif host.os == "linux":  # on Windows the framework's own wheel holds cuDNN
+    elif host.os == "linux" and host.gpus:  # on Windows the framework's own wheel holds cuDNN
         reason = Reason(
             "cudnn-unknown",
             part.build_subject,
