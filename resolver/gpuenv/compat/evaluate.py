@@ -556,8 +556,8 @@ def _cudnn_agreements(package: Package, links: Links) -> Iterator[Agreement]:
         )
         yield _minor_of_cudnn(cuda, version, is_topic=True)
     elif build is not None and package.on_path and build.cuda and build.cudnn:
+        # Its wheel requires the cuDNN of the build, and `_cudnn_of_build` compares the minors.
         yield _agreement("cudnn-major", "cuDNN", build.cudnn.split(".")[:1], build.code.source)
-        yield _minor_of_cudnn(build.cuda[0], build.cudnn)
     elif build is None and library is not None and library.cudnn:
         yield _minor_of_cudnn(library.cuda_major, library.cudnn)
 
@@ -913,9 +913,10 @@ def _cudnn_of_build(part: Package, packages: Sequence[Package], host: Host) -> I
     releases = [package for package in packages if package.distribution.startswith(_CUDNN)]
     fitting = [release for release in releases if release.distribution == required]
     if fitting:
-        if host.os != "linux":  # for Linux `agreements` compare them
-            reasons = cudnn_reasons(part.build_subject, build.cudnn, fitting[0].version)
-            yield from _about(reasons, fitting[0], part)
+        runtime = fitting[0].version
+        if host.os != "linux" or runtime.partition(".")[0] == build.cudnn.partition(".")[0]:
+            reasons = cudnn_reasons(part.build_subject, build.cudnn, runtime)
+            yield from _about(reasons, fitting[0], part)  # `agreements` compare the majors
     elif releases:
         reason = Reason(
             "cuda-major",

@@ -472,12 +472,15 @@ def _opposite(
     """Return who requires another value of the same topic first, and the requirement.
 
     What two builds of torch say about extensions is left out: cuda-variant says the same of them.
+    Two releases of cuDNN say of their minors what their versions say.
     """
     own = agreement.agreement
     for parent, requirement in member.agreements.get(agreement.identifier, ()):
         others = requirement.agreement
-        are_torches = own.code == "extension-cuda" and own.is_topic and others.is_topic
-        if not are_torches and not others.agrees_with(own):
+        is_of_versions = own.code in ("extension-cuda", "cudnn-version")
+        if not (is_of_versions and own.is_topic and others.is_topic) and not others.agrees_with(
+            own
+        ):
             return parent, requirement
     return None
 
