@@ -70,6 +70,7 @@ _NO_GPU = re.compile(
 _NO_DISPLAY = re.compile(r"DISPLAY\b|[Dd]isplay name|X server|open display|\b(EGL|GLFW|GLX)\b")
 _NO_NETWORK = re.compile(
     r"\b(URLError|Connection\w*Error|ConnectTimeout|gaierror|MaxRetryError)\b: |"
+    r"\b(LocalEntryNotFoundError|OfflineModeIsEnabled)\b: |"  # of Hugging Face, which is not asked
     r"name resolution|Name or service not known|Network is unreachable"
 )
 # TensorFlow has this file system itself, so the import of its own dependency
