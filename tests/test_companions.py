@@ -9,7 +9,7 @@ import pytest
 from gpuenv.api.data import compatibility_data
 from gpuenv.verify import companions
 from native_build import build
-from small_wheels import write_files, write_record
+from small_wheels import make_lock, write_files, write_record
 from tables import cases, data_file, on_linux, read_data
 from test_verification import CLEAN, place, show, site_of, verified
 
@@ -64,10 +64,10 @@ def site(env, native):
     return site
 
 
-def checks_of(site, devices=0, **env):
+def checks_of(site, devices=0, lock=None, **env):
     """The checks that are not of files, of a verification without frameworks."""
     options = {"devices": devices, "device": devices > 0, "env": {**CLEAN, **env}, "timeout": 60}
-    found = verified(site.parent.parent.parent, data=compatibility_data(), **options)
+    found = verified(site.parent.parent.parent, lock, data=compatibility_data(), **options)
     return [check for check in found if check.name in ("import", "operation", "check")]
 
 
@@ -80,7 +80,8 @@ def test_an_import(case, site, native):
     body = BODIES.get(case["body"], case["body"])
     files = {f"{distribution}/__init__.py": body, **case.get("files", {})}
     add(site, distribution, files, paths, case.get("requires", ()))
-    found = checks_of(site)
+    lock = make_lock().replace(requirements=tuple(case.get("asked", ())))
+    found = checks_of(site, lock=lock)
     (check,) = [check for check in found if check.subject == distribution]
     assert check.status == case["status"], show(found)
     assert [text for text in case.get("has", ()) if text not in check.evidence] == [], show(found)

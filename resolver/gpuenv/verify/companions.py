@@ -2,8 +2,8 @@
 
 Imported, each in a child process, is every distribution with a library that links a framework or
 CUDA, or that uses NumPy's C API, every one that requires a framework, if only with an extra or
-through others, and every one that the compatibility data names as a companion. The loader's words
-become the evidence.
+through others, and every one that the compatibility data names as a companion or that the user
+asked for. The loader's words become the evidence.
 
 An import that succeeds proves little where a package hides that it cannot load a library. So the
 libraries that the import left out are loaded, too (probes/companion.py). A failure of such a
@@ -17,7 +17,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -61,13 +61,14 @@ _SYMBOL = re.compile(
     r"_?Py[A-Z_])"
 )
 _FFMPEG = re.compile(r"lib(avcodec|avdevice|avfilter|avformat|avutil|swresample|swscale)\.")
-# What an import says on a host that has no GPU, no display or no network, whatever is installed.
+# What an import says on a host that has no GPU, display, network or library of the system.
 _NO_GPU = re.compile(
     r"lib(cuda|nvidia-ml)\.so\S*: cannot open|no CUDA-capable device|No CUDA GPUs|NVIDIA driver|"
     r"driver version is insufficient|0 active drivers|CUDA_ERROR_NO_DEVICE|cudaErrorNoDevice|"
     r"cudaErrorInsufficientDriver|NVML|cuInit|[Nn]o (visible )?GPU"
 )
 _NO_DISPLAY = re.compile(r"DISPLAY\b|[Dd]isplay name|X server|open display|\b(EGL|GLFW|GLX)\b")
+_NO_LIBRARY = re.compile(r"\bOSError: [^|]*\b(library|shared object)\b[^|]*\bnot found")
 _NO_NETWORK = re.compile(
     r"\b(URLError|Connection\w*Error|ConnectTimeout|gaierror|MaxRetryError)\b: |"
     r"\b(LocalEntryNotFoundError|OfflineModeIsEnabled)\b: |"  # of Hugging Face, which is not asked
@@ -124,6 +125,7 @@ def _find_companions(
     distributions: Sequence[Distribution],
     frameworks: Sequence[str],
     is_named: Callable[[str], bool],
+    requested: Container[str],
 ) -> list[Companion]:
     """Return those of some distributions that are to be imported."""
     paths: dict[str, list[str]] = {row.name: [] for row in survey.distributions}
@@ -135,7 +137,8 @@ def _find_companions(
     companions = []
     for row in distributions:
         own = paths[row.name]
-        chosen = row.name in OPERATIONS or row.name in dependents or is_named(row.name)
+        chosen = row.name in OPERATIONS or row.name in dependents or row.name in requested
+        chosen = chosen or is_named(row.name)
         if not chosen and not any(map(is_library, own)):
             continue
         modules = _top_modules(own, survey.interpreter["version"])
@@ -276,6 +279,7 @@ def start(
     *,
     frameworks: Sequence[str],
     is_named: Callable[[str], bool],
+    requested: Container[str],
     devices: int,
     changed: Collection[str] | None,
 ) -> Started:
@@ -287,13 +291,14 @@ def start(
         survey: what is installed.
         frameworks: modules that have a probe of their own.
         is_named: whether the data names a distribution as a companion.
+        requested: the distributions that the user asked for.
         devices: the number of GPUs; 0: none is touched.
         changed: the distributions that are imported; None is all.
     """
     imports, own = [], []
     use = {"device": devices > 0, "devices": devices}
     rows = [row for row in survey.distributions if changed is None or row.name in changed]
-    found = _find_companions(survey, rows, frameworks, is_named)
+    found = _find_companions(survey, rows, frameworks, is_named, requested)
     # Those that import a framework, too, take longest, so they start first.
     for companion in sorted(found, key=lambda companion: not companion.frameworks):
         task = pool.submit(run_probe, "companion", {**asdict(companion), **use})
@@ -372,7 +377,13 @@ def _judge_failure(
     if failed:
         further = [text for text in failed if text.partition(": ")[2] not in said]
         return "fail", first_texts([*texts, *further], shown=SHOWN)
-    of_host = [_NO_DISPLAY, _NO_NETWORK, _BY_SETTING, *([] if has_device else [_NO_GPU])]
+    of_host = [
+        _NO_DISPLAY,
+        _NO_NETWORK,
+        _NO_LIBRARY,
+        _BY_SETTING,
+        *([] if has_device else [_NO_GPU]),
+    ]
     lacks_library = any(kind == "system" for kind, _ in loads) and _MISSING.search(said)
     if lacks_library or any(pattern.search(said) for pattern in of_host):
         return "unknown", first_texts([*[text for _, text in loads], *texts], shown=SHOWN)

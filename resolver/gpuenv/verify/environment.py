@@ -15,8 +15,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
 from ..compat.data import CompatibilityData
+from ..errors import InputError
 from ..model import Check, Host, Lock
 from ..probes.answers import CudnnAnswer
+from ..requirements.versions import parse_requirement
 from . import companions, devices, installed, loader
 from .cudnn_log import Logged
 from .frameworks import framework_checks
@@ -118,6 +120,7 @@ def verify(
             survey,
             frameworks=modules,
             is_named=data.is_companion,
+            requested=_requested_names(lock),
             devices=len(used),
             changed=changed if whole else (),
         )
@@ -152,6 +155,17 @@ def _framework_task(framework: Named, use: Mapping[str, object]) -> tuple[str, d
     _, module, probe = framework
     name = probe if os.path.isfile(os.path.join(PROBES, f"{probe}.py")) else "module"
     return name, {"import_name": module, **use}
+
+
+def _requested_names(lock: Lock | None) -> set[str]:
+    """Return the distributions that the request of a lock names; () of conda packages."""
+    names = set()
+    for text in () if lock is None else lock.requirements:
+        try:
+            names.add(parse_requirement(text).name)
+        except InputError:  # a spec of conda
+            continue
+    return names
 
 
 def _system_libraries(
