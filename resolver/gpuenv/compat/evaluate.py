@@ -482,7 +482,7 @@ def _agreement(
 def agreements_of_requirement(
     wheel: Wheel, requirement: Requirement, links: Links | None
 ) -> Iterator[Agreement]:
-    """Yield R11 for a wheel of which the data does not know it, and that requires NumPy.
+    """Yield R11 for a wheel of which the data does not say it, and that requires NumPy.
 
     A wheel for one Python version that is older than NumPy 2 needs NumPy 1. Nothing is known of one
     whose index gives no date. A requirement with an upper bound says whether NumPy 2 fits.
