@@ -158,13 +158,18 @@ def _framework_task(framework: Named, use: Mapping[str, object]) -> tuple[str, d
 
 
 def _requested_names(lock: Lock | None) -> set[str]:
-    """Return the distributions that the request of a lock names; () of conda packages."""
+    """Return the distributions of an index that the request of a lock names; () of conda packages.
+
+    Those of a URL or a folder may be the user's own programs, which an import would run.
+    """
     names = set()
     for text in () if lock is None else lock.requirements:
         try:
-            names.add(parse_requirement(text).name)
+            requirement = parse_requirement(text)
         except InputError:  # a spec of conda
             continue
+        if requirement.url is None:
+            names.add(requirement.name)
     return names
 
 
