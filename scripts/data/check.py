@@ -57,7 +57,7 @@ def dead_rows(folder: Path) -> Iterator[str]:
             bounds = re.findall(r"\d[\d.]*", " ".join([*earlier, row.versions]))
             tried = {"0", *bounds, *(f"{bound}.0.1" for bound in bounds)}
             left = [version for version in tried if contains(row.versions, version)]
-            if not any(not any(contains(one, version) for one in earlier) for version in left):
+            if all(any(contains(one, version) for one in earlier) for version in left):
                 yield f"companions.toml: earlier rows of {name} have all of {row.versions}"
             earlier.append(row.versions)
 

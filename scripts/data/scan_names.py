@@ -414,7 +414,7 @@ class SourceScanner(Scanner):
         return dict(sorted(wheels.items()))
 
     def between(self, lines: Iterable[dict[str, Any]]) -> Iterator[Wheel]:
-        """Yield a release between each two neighboring ones whose needs differ."""
+        """Yield an unread release between each two adjacent lines whose ranges differ."""
         ordered = sorted(lines, key=lambda line: (line["name"], version_key(line["version"])))
         for line, later in pairwise(ordered):
             name, first, last = line["name"], Version(line["version"]), Version(later["version"])

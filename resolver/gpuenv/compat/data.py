@@ -211,6 +211,9 @@ class CompatibilityData:
     """The facts about GPUs, drivers, frameworks and libraries in a folder. Read once, on first use.
 
     Methods take a `platform` as in Host.platform.
+
+    Attributes:
+        accepts_pairs: whether the pairs to avoid are left out (see `accepting`).
     """
 
     accepts_pairs = False
@@ -496,9 +499,9 @@ class CompatibilityData:
         return worst
 
     def bad_pairs(self, distribution: str, version: str, gpus: int) -> Sequence[BadPair]:
-        """Return the bad pairs of which a release is a member, on a host with so many GPUs.
+        """Return the bad pairs that a release belongs to, on a host with that number of GPUs.
 
-        Without those to avoid if they are accepted.
+        Pairs to avoid are left out if `accepts_pairs` is set.
         """
         return [
             (pair, side, (severity, text, source))
@@ -509,7 +512,7 @@ class CompatibilityData:
         ]
 
     def accepting(self, names: Container[str]) -> CompatibilityData | None:
-        """Return this data without the pairs to avoid; None if none of them is among the names."""
+        """Return a copy that accepts the pairs to avoid; None if the names contain no such pair."""
         for _, (ones, _), (others, _), _, severity, *_ in self._tables.bad_pairs:
             has_both = any(map(names.__contains__, ones)) and any(map(names.__contains__, others))
             if severity == "avoid" and has_both:

@@ -482,7 +482,7 @@ def _agreement(
 def agreements_of_requirement(
     wheel: Wheel, requirement: Requirement, links: Links | None
 ) -> Iterator[Agreement]:
-    """Yield R11 for a wheel of which the data does not say it, and that requires NumPy.
+    """Yield R11 for a wheel that requires NumPy, if the data has no NumPy major for it.
 
     A wheel for one Python version that is older than NumPy 2 needs NumPy 1. Nothing is known of one
     whose index gives no date. A requirement with an upper bound says whether NumPy 2 fits.
@@ -959,6 +959,6 @@ def _disagreements(
             if agreement.agrees_with(shared):
                 continue
             sides = [(package.subject, agreement), (base.subject, shared)]
-            if agreement.code in ("two-owners", "bad-pair", "avoid-pair"):
+            if agreement.code == "two-owners" or agreement.code.endswith("-pair"):
                 sides.reverse()  # in the order of the packages
             yield disagreement_reason(*sides[0], *sides[1]), (package.name, base.name)

@@ -14,7 +14,7 @@ NICKNAMES = {"pytorch": "torch", "tf": "tensorflow", "ort": "onnxruntime"}
 
 
 def meant_framework(name: str, known: Collection[str]) -> str | None:
-    """Return the framework that a name stands for, if it is not its name: PyTorch, troch.
+    """Return the framework that a nickname or a misspelled name means: PyTorch, troch.
 
     A misspelled name has the letters of the framework in another order, or one of them is missing.
 

@@ -212,9 +212,9 @@ def _asked_frameworks(
     *,
     chosen: tuple[str, str],
 ) -> list[str]:
-    """Return the frameworks that a repository names and that no list of the first table has.
+    """Return the frameworks that a repository names, without those that are asked for already.
 
-    Such lists are the table `wheels`, and the chosen extra or group.
+    The key `wheels` of the first table, and the chosen extra or group, ask for some.
     """
     target = TargetEnvironment(host)
     found = _find_frameworks(folder, document, imported.dependencies, data, target)

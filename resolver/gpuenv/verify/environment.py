@@ -158,15 +158,16 @@ def _framework_task(framework: Named, use: Mapping[str, object]) -> tuple[str, d
 
 
 def _requested_names(lock: Lock | None) -> set[str]:
-    """Return the distributions of an index that the request of a lock names; () of conda packages.
+    """Return the distributions that the request of a lock names.
 
-    Those of a URL or a folder may be the user's own programs, which an import would run.
+    A distribution at a URL or in a folder is left out: it may be the user's own program, which an
+    import would run.
     """
     names = set()
     for text in () if lock is None else lock.requirements:
         try:
             requirement = parse_requirement(text)
-        except InputError:  # a spec of conda
+        except InputError:  # a spec of conda that is no requirement of wheels
             continue
         if requirement.url is None:
             names.add(requirement.name)
