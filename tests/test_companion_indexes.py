@@ -71,7 +71,10 @@ def solve(server, tmp_path):
             (data / path.name).symlink_to(path)
     tables = read_data(ROOT / "matrix_data" / "tables.json")
     for row in tables["indexes"]:
-        row["url"] = row["url"].replace("https:/", server.base)
+        # The index that fails in some cases is a host of its own: no other is left out with it.
+        is_pyg = "//data.pyg.org/" in row["url"]
+        base = server.base.replace("127.0.0.1", "localhost") if is_pyg else server.base
+        row["url"] = row["url"].replace("https:/", base)
         row["files"] = [text.replace("https:/", server.base) for text in row.get("files", ())]
     (data / "tables.json").write_text(json.dumps(tables))
 
