@@ -59,7 +59,7 @@ def advice(case: Case, cause: str) -> tuple[str, ...]:
 def advice_row(case: Case, finding: Finding) -> Advice | None:
     """Return what the data says about the fix of a finding, or None."""
     gpus = [capability for capability, _gpu in case.gpu_capabilities()]
-    shown = (*finding.facts, *case.of_kind("gpu"))
+    shown = (*finding.facts, *case.of_kind("gpu"), *case.symptoms("jetson"))
     text = " " + " ".join(fact.text for fact in shown).lower()
     messages = {fact.value for fact in finding.facts}
     for row in advice_rows():

@@ -21,7 +21,7 @@ _STATED = ("says", "hints", "maybe")
 # Symptoms by which something failed. The others are conditions, which may explain a failure.
 _FAILURES = (
     "cudnn-start", "cudnn-call", "load", "launch", "nccl", "invalid-image", "no-device",
-    "cuda-unavailable", "failed", "crashed",
+    "cuda-unavailable", "failed", "crashed", "exception",
 )  # fmt: skip
 _FAULT_KINDS = (
     *_STATED,

@@ -324,7 +324,9 @@ def _abstention(case: Case) -> Diagnosis:
     failures = _evidence_lines(faults)
     of_cudnn = [fact for fact in faults if fact.subject in ("cudnn", "cudnn-start", "cudnn-call")]
     if not of_cudnn:
-        tests = case.untested(tests_for("other"))
+        # A test of the GPU says nothing of an exception that names none.
+        is_open = any(fact.subject != "exception" for fact in faults)
+        tests = case.untested(tests_for("other")) if is_open else ()
         return Diagnosis(abstained=True, next_tests=tests, failures=failures)
     unknown = _verdict(possible(UNKNOWN_CAUSE, *of_cudnn), case)
     return Diagnosis(

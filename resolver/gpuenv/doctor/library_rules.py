@@ -17,7 +17,7 @@ _CUDA_FILE = re.compile(
     r"lib(cudart|cublas|cublasLt|cusparseLt|cusparse|cusolver|cufft|cufftw|curand|nvrtc|nvJitLink|"
     r"cupti|nccl|cufile|nvToolsExt|npp[a-z]*|cudafor|cudanvhpc|acc(?:cuda|host|device)|cudadevrt|"
     r"nvjpeg|nvshmem|nvvm|"
-    r"cudss|cutensor|cudf)"
+    r"cudss|cutensor|cu(?:df|ml|graph|vs)\+*)"
     r"[\w-]*\.so(?:\.(\d{1,2}))?"
 )
 # Files whose version is CUDA's.
