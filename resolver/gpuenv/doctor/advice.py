@@ -43,7 +43,7 @@ _OLD_LIBRARY = re.compile(
 _NOT_FOUND = re.compile(
     r"satisfies the requirement ([\w.-]+)(?:\[[\w,]*\])?"
     r"(?:\s?(?:==|>=|~=)\s?([\d.]+)(?:\+(\w+))?)?[^()]{0,40}"
-    r"\(from versions: (none|[\w.+ ,]+)(\)?)"
+    r"\(from versions: (?!none)([\w.+ ,]+)(\)?)"
 )
 _Advice = Callable[[Case], Iterator[str]]
 
@@ -386,14 +386,11 @@ def _explain_offer(name: str, version: str, local: str, offered: str, end: str) 
 
     Args:
         local: its local version, such as "cu118", or "".
-        offered: the releases that suit the Python and the system, oldest first; "none" for none.
+        offered: the releases that suit the Python and the system, oldest first.
         end: "" if the list of the offered releases is cut off.
     """
     if local.startswith("cu") and name.startswith("torch"):
         yield f"Builds with +{local} are on PyTorch's own index, not on the default index."
-        return
-    if offered == "none":
-        yield f"No file of {name} is for this Python and this system."
         return
     if not version:
         return
