@@ -45,34 +45,21 @@ from gpuenv.errors import InputError
 from gpuenv.model import Requirement, Wheel
 from gpuenv.requirements.versions import contains, parse_requirement, version_key
 
-# The packages whose names are looked up, by the module that has them.
-BESIDE = {
-    "accelerate": "accelerate", "albucore": "albucore", "albumentations": "albumentations",
-    "anndata": "anndata", "chex": "chex", "dask": "dask", "datasets": "datasets",
-    "diffusers": "diffusers", "efficientnet": "efficientnet", "equinox": "equinox",
-    "fastai": "fastai", "fastcore": "fastcore", "flax": "flax", "fsspec": "fsspec",
-    "gluonts": "gluonts", "gpytorch": "gpytorch", "gradio": "gradio", "gsplat": "gsplat",
-    "gym": "gym", "gymnasium": "gymnasium", "haiku": "dm-haiku",
-    "huggingface_hub": "huggingface-hub", "hydra": "hydra-core", "jax": "jax",
-    "jaxtyping": "jaxtyping", "keras": "keras", "kornia": "kornia", "langchain": "langchain",
-    "langchain_community": "langchain-community", "langchain_core": "langchain-core",
-    "librosa": "librosa", "lightning": "lightning", "linear_operator": "linear-operator",
-    "matplotlib": "matplotlib", "mediapipe": "mediapipe", "monai": "monai", "moviepy": "moviepy",
-    "networkx": "networkx", "numba": "numba", "numpy": "numpy", "omegaconf": "omegaconf",
-    "onnx": "onnx", "optax": "optax", "pandas": "pandas", "peft": "peft",
-    "pettingzoo": "pettingzoo", "PIL": "pillow", "pyarrow": "pyarrow", "pydantic": "pydantic",
-    "pytorch_lightning": "pytorch-lightning", "ray": "ray", "scipy": "scipy",
-    "sentence_transformers": "sentence-transformers", "skimage": "scikit-image",
-    "sklearn": "scikit-learn", "sktime": "sktime", "spacy": "spacy",
-    "stable_baselines3": "stable-baselines3", "starlette": "starlette",
-    "statsmodels": "statsmodels", "supervision": "supervision", "tensorflow": "tensorflow",
-    "tensorflow_addons": "tensorflow-addons", "tensorflow_datasets": "tensorflow-datasets",
-    "tensorflow_probability": "tensorflow-probability", "tf_keras": "tf-keras", "thinc": "thinc",
-    "timm": "timm", "tokenizers": "tokenizers", "torch": "torch",
-    "torch_geometric": "torch-geometric", "torchaudio": "torchaudio", "torchdata": "torchdata",
-    "torchmetrics": "torchmetrics", "torchtext": "torchtext", "torchvision": "torchvision",
-    "transformers": "transformers", "trl": "trl", "ultralytics": "ultralytics", "vllm": "vllm",
-    "xarray": "xarray", "zarr": "zarr",
+# The packages whose names are looked up; in BESIDE by the module that has them.
+PACKAGES = """
+accelerate albucore albumentations anndata chex dask datasets diffusers efficientnet equinox
+fastai fastcore flax fsspec gluonts gpytorch gradio gsplat gym gymnasium huggingface-hub jax
+jaxtyping jsonargparse keras kornia langchain langchain-community langchain-core librosa
+lightning linear-operator matplotlib mediapipe monai moviepy networkx numba numpy omegaconf
+onnx optax pandas peft pettingzoo pyarrow pydantic pytorch-lightning rapidfuzz ray scipy
+sentence-transformers sktime spacy stable-baselines3 starlette statsmodels supervision
+tensorflow tensorflow-addons tensorflow-datasets tensorflow-probability tf-keras thinc timm
+tokenizers torch torch-geometric torchaudio torchdata torchmetrics torchtext torchvision
+transformers trl ultralytics vllm xarray zarr
+"""
+BESIDE = {name.replace("-", "_"): name for name in PACKAGES.split()} | {
+    "PIL": "pillow", "haiku": "dm-haiku", "hydra": "hydra-core", "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
 }  # fmt: skip
 OLDEST = {
     "jax": Version("0.4.16"), "numpy": Version("1.22"), "tensorflow": Version("2.11"),
@@ -164,6 +151,7 @@ class Release:
         self.tops: list[str] = []
         self.programs: list[str] = []
         self._bound: dict[str, set[str]] = {}
+        self._starred: dict[str, list[str]] = {}
         with scanner.index.open(wheel) as file, members(file, wheel.filename) as found:
             for path, read in found:
                 self._add(path, read)
@@ -231,14 +219,18 @@ class Release:
         if self.has_word(name, (one for one in modules if one in self.texts)):
             return False
         if "_LazyModule(" in self.texts[module]:
-            return not self.has_word(name, form=EXPORTED)
+            # transformers 5 has what was BertTokenizerFast under both names.
+            names = {name, name.removesuffix("Fast")}
+            return not any(self.has_word(one, form=EXPORTED) for one in names)
         may_have_more = self.has_aliases and module in self.packages
         is_open = may_have_more or any(IS_OPEN.search(self.texts[one]) for one in modules)
         return module in TORCH or not (is_open and (self.is_compiled or self.has_word(name)))
 
     def starred(self, module: str) -> list[str]:
         """Return a module and those of which it takes all names."""
-        found = [module]
+        if module in self._starred:
+            return self._starred[module]
+        found = self._starred[module] = [module]
         for one in found:
             for dots, name in STAR.findall(self.texts[one]):
                 parts = one.split(".")
