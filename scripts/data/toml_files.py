@@ -178,6 +178,7 @@ class Libraries(Value):
     cxx11_abi: tuple[Rule, ...]
     elsewhere: tuple[Rule, ...]
     kernel_collection: tuple[Rule, ...]
+    module_names: tuple[Rule, ...]
     system_cuda: tuple[Rule, ...]
     undeclared: tuple[Rule, ...]
 

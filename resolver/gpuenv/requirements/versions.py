@@ -110,8 +110,8 @@ def _specifiers(text: str) -> SpecifierSet:
 
 
 def corrected_requirement(text: str) -> str:
-    """Return "torch==2.9" for "torch=2.9" and "torch 2.9", where that is meant; "" for others."""
-    mistaken = re.fullmatch(r"([\w.\[\],-]+)(?:\s*=\s*([\w.]+)|\s+v?(\d[\w.]*))", text)
+    """Return "torch==2.9" for "torch=2.9", "torch 2.9", "torch@2.9" and "torch:2.9", else ""."""
+    mistaken = re.fullmatch(r"([\w.\[\],-]+)(?:\s*=\s*([\w.]+)|\s*[\s@:]\s*v?(\d[\w.]*))", text)
     return f"{mistaken[1]}=={mistaken[2] or mistaken[3]}" if mistaken else ""
 
 
@@ -145,6 +145,8 @@ def parse_requirement(text: str) -> Requirement:
         raise InputError(f"a requirement has more than {LONGEST_REQUIREMENT} characters")
     try:
         parsed = ParsedRequirement(text)
+        if parsed.url and corrected_requirement(text):
+            raise ValueError("a version is no URL")
     except (ValueError, RecursionError) as error:
         detail = (str(error) or "not a requirement").splitlines()[0]
         message = f"{text!r} is not a requirement such as 'torch>=2.5': {detail}"

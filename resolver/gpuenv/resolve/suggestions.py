@@ -320,23 +320,22 @@ def _on_the_cpu(alternatives: Alternatives) -> Iterator[Change]:
 
 
 def _other_names(alternatives: Alternatives, reasons: Sequence[Reason]) -> Iterator[Change]:
-    """Yield the framework or library whose name is like that of a package that no index has."""
+    """Yield what is meant by the names that no index has, and by those of modules: cv2."""
     data, requirements = alternatives.data, alternatives.request.requirements
-    known = [*data.frameworks(), *data.libraries()]
-    for reason in reasons:
-        if reason.code != "not-in-index":
-            continue
-        wrong = reason.subject
-        for name in get_close_matches(wrong, known, n=1, cutoff=_LIKE):
-            edits = {
-                text: name + text[len(wrong) :]
-                for text in requirements
-                if parse_requirement(text).name == wrong
-            }
-            if edits and name != wrong:
-                renamed = tuple(edits.get(text, text) for text in requirements)
-                text = f"{name} instead of {wrong}"
-                yield from alternatives.changed(text, edits.items(), requirements=renamed)
+    meant = {row.distributions[0]: str(row.value) for row in data.rule_rows("module_names")}
+    unknown = {reason.subject for reason in reasons if reason.code == "not-in-index"}
+    edits: dict[str, str] = {}
+    for text in requirements:
+        wrong = parse_requirement(text).name
+        right = meant.get(wrong, "")
+        if wrong in unknown and not right:
+            right = next(iter(get_close_matches(wrong, data.names(), n=1, cutoff=_LIKE)), "")
+        if right:
+            edits[text] = right + text[len(wrong) :]
+    if edits:
+        change = " and ".join(f"{new} instead of {text}" for text, new in edits.items())
+        renamed = tuple(edits.get(text, text) for text in requirements)
+        yield from alternatives.changed(change, edits.items(), requirements=renamed)
 
 
 def _helpful_edits(
