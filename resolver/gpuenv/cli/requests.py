@@ -37,7 +37,7 @@ from ..requirements.parse import (
     build_names,
     checked_requirement,
 )
-from ..requirements.pyproject import importable, read_project
+from ..requirements.pyproject import importable, importable_by_name, read_project
 from ..requirements.target import TargetEnvironment, normalize_name
 from ..resolve.requested import frameworks_of_flags
 from .flags import ALWAYS_OF_WHEELS, HOST_FLAGS, OF_WHEELS
@@ -324,9 +324,9 @@ def _name_of(
 def _nothing_to_solve() -> InputError:
     """Return the error for a request that asks for nothing. A file that is here is named."""
     hint = "or -r FILE, or --project in a project"
-    for path in importable(".")[:1]:
+    for path in [*importable("."), *importable_by_name(".")][:1]:
         of_conda = "--backend conda " if is_project_file(path.name) else ""
-        hint = f"or {of_conda}-r {path.name}, which is here"
+        hint = f"or {of_conda}-r {path}, which is here"
     return InputError("nothing to solve: give --framework NAME or a REQUIREMENT", hint=hint)
 
 

@@ -18,7 +18,7 @@ from ..model import Host, Python, Requirement, Value, parse_pair, parse_release,
 from ..requirements.conda_projects import is_project_file, read_project_file
 from ..requirements.files import read_files
 from ..requirements.parse import NameOf, RequirementSet, requirement_of_row
-from ..requirements.pyproject import PLAIN, has_setup, importable
+from ..requirements.pyproject import PLAIN, has_setup, importable, importable_by_name
 from ..requirements.target import (
     PYTHONS,
     TargetEnvironment,
@@ -175,13 +175,18 @@ def _first_table(
     project, is_empty = "", False
     fields: dict[str, object] = {}
     if is_new:
-        more = [text for text in frameworks if parse_requirement(text).name not in asked]
+        given = _frameworks_of(imported.dependencies, data)
+        more = [text for text in frameworks if parse_requirement(text).name not in given]
         is_empty = not (imported.dependencies or more)
         project = _project_table(folder, version, [*imported.dependencies, *more])
     else:
-        others = [text for name, text in asked.items() if name not in data.installers]
+        others = [
+            text
+            for parsed, text in _valid(imported.dependencies)
+            if parsed.name not in data.installers
+        ]
         fields = _fields_beside_project(
-            document, frameworks, others, chosen, of_setuptools=of_setuptools
+            folder, document, frameworks, others, chosen, of_setuptools=of_setuptools
         )
     if not (is_new or imported.table or "requirements" in fields):
         imported = _only_left_out(imported, document, asked)
@@ -189,6 +194,10 @@ def _first_table(
     on_cpu = [_runs_without_gpu(text, data) for text in frameworks]
     # Every profile locks the dependencies of [project]: a profile for CI must be able to.
     is_for_ci = ci and (all(on_cpu) if is_new else any(on_cpu) or not on_cpu)
+    required = _strings(_table(document, "project").get("dependencies"))
+    for parsed, _ in _valid([*required, *imported.dependencies]):
+        row = data.compiled_against(parsed.name, "")
+        is_for_ci = is_for_ci and not (row is not None and row.capabilities)
     profiles = _first_profiles(hosts, data, frameworks, name=name, ci=is_for_ci)
     table = _HEADER + "\n".join([_toml_table("tool.gpuenv", fields), *profiles.values()])
     return Beginning(
@@ -251,6 +260,7 @@ def _require_known(frameworks: Iterable[str], data: CompatibilityData) -> None:
 
 
 def _fields_beside_project(
+    folder: str,
     document: Mapping[str, object],
     frameworks: Sequence[str],
     requirements: Sequence[str],
@@ -267,7 +277,9 @@ def _fields_beside_project(
         fields["frameworks"] = frameworks
     if requirements and not _strings(_table(document, "project").get("dependencies")):
         fields["requirements"] = requirements
-    if of_setuptools and not has_dependencies(document):
+    # A setup.py that reads the requirements file asks for the same, and need not be built.
+    reads_file = any(PLAIN in text for text in _read_files(folder, "setup.py"))
+    if of_setuptools and not (has_dependencies(document) or (requirements and reads_file)):
         fields["project-dependencies"] = True
     of_uv = _table(document, "tool", "uv").get("default-groups", ["dev"])
     groups = [name for name in _strings(of_uv) if name in _table(document, "dependency-groups")]
@@ -282,18 +294,18 @@ def _fields_beside_project(
 def _list_with_frameworks(
     document: Mapping[str, object], data: CompatibilityData
 ) -> tuple[str, str]:
-    """Return the extra or the group which alone asks for frameworks that [project] does not.
+    """Return the extra or the group which alone asks for frameworks.
 
     Returns:
-        The key of [tool.gpuenv] and the name: ("extras", "gpu"). ("", "") if there are several,
-        which may be for different GPUs; if it names a build; or if a framework of it needs a GPU,
-        which a profile for CI does not have.
+        The key of [tool.gpuenv] and the name: ("extras", "gpu"). ("", "") if [project] itself asks
+        for some; if there are several, which may be for different GPUs; if it names a build; or if
+        a framework of it needs a GPU, which a profile for CI does not have.
     """
     project = _table(document, "project")
     own = _frameworks_of(_strings(project.get("dependencies")), data)
     lists = _lists(document)
-    found = [place for place, texts in lists.items() if _frameworks_of(texts, data) - own]
-    if "project" not in document or len(found) != 1:
+    found = [place for place, texts in lists.items() if _frameworks_of(texts, data)]
+    if "project" not in document or own or len(found) != 1:
         return "", ""
     texts = lists[found[0]]
     runs = all(_runs_without_gpu(name, data) for name in _frameworks_of(texts, data))
@@ -548,8 +560,9 @@ def _find_frameworks(
     """Return the frameworks that a repository names, in alphabetical order.
 
     Each has the first version range that is given; of an extra or a group, which may be one of
-    several for different GPUs, without the build. A framework among the dependencies of [project]
-    has none here: the project states the range, and only there.
+    several for different GPUs, without the build; these do not count if [project] requires some
+    itself. A framework among the dependencies of [project] has none here: the project states the
+    range, and only there.
 
     Args:
         folder: the folder of the repository.
@@ -559,17 +572,24 @@ def _find_frameworks(
         target: what the markers are for.
     """
     project = _table(document, "project")
+
+    def found_in(texts: Sequence[str]) -> list[tuple[str, str]]:
+        return [
+            (data.installers[requirement.name].name, requirement.specifier)
+            for requirement, _ in _valid(texts)
+            if requirement.name in data.installers
+            if requirement.marker is None or target.marker(requirement.marker, ())
+        ]
+
+    own = dict(found_in(_strings(project.get("dependencies"))))
     texts = [_BUILD.sub("", text) for group in _lists(document).values() for text in group]
+    texts = [] if own else texts
     texts += [*_table(document, "tool", "poetry", "dependencies"), *in_files]
     named: dict[str, str] = {}
-    for requirement, _ in _valid(texts):
-        framework = data.installers.get(requirement.name)
-        if framework is not None and named.get(framework.name, framework.name) == framework.name:
-            named[framework.name] = framework.name + requirement.specifier
-    for requirement, _ in _valid(_strings(project.get("dependencies"))):
-        framework, marker = data.installers.get(requirement.name), requirement.marker
-        if framework is not None and (marker is None or target.marker(marker, ())):
-            named[framework.name] = framework.name
+    for name, specifier in found_in(texts):
+        if named.get(name, name) == name:
+            named[name] = name + specifier
+    named |= {name: name for name in own}
     modules = {framework.import_name: framework.name for framework in data.all_frameworks()}
     for content in _read_files(folder, "*.py"):
         for module in _IMPORT.findall(content):
@@ -647,7 +667,8 @@ def _read_imports(folder: str, platform: str, name_of: NameOf | None) -> _Import
     """
     files = importable(folder)
     if not files:
-        return _Imported()
+        others = importable_by_name(folder)[:5]
+        return _Imported(left_out=tuple(os.path.relpath(path, folder or ".") for path in others))
     read, of_conda = files[:1], is_project_file(files[0].name)
     if files[0].suffix == ".txt" and files[0].name != PLAIN:
         read = [path for path in files if path.suffix == ".txt"]

@@ -193,16 +193,18 @@ def warning_texts(warnings: Iterable[Reason]) -> list[str]:
 def subjects_text(subjects: Sequence[str]) -> str:
     """Name one or several builds of a package.
 
-    "torch 2.15.0", "torch 2.15.0 and 2.14.1", "torch 2.15.0 and 9 others down to 2.1.0".
+    "torch 2.15.0", "torch 2.15.0 and 2.14.1", "torch 2.15.0 and 9 others down to 2.1.0". What
+    has no version is named in full: "releases of vllm and 2 others".
     """
     first, *others = subjects
     first = _SUBJECTS.get(first, first)
     if not others:
         return first
     last = others[-1].removeprefix(f"{first.partition(' ')[0]} ")
+    down = f" down to {last}" if last[:1].isdigit() else ""
     if len(others) == 1:
-        return f"{first} and {last}"
-    return f"{first} and {len(others)} others down to {last}"
+        return f"{first} and {last if down else others[-1]}"
+    return f"{first} and {len(others)} others{down}"
 
 
 def reasons_json(reasons: Iterable[Reason]) -> list[dict[str, str]]:

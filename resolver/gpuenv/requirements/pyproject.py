@@ -154,6 +154,12 @@ def importable(folder: str) -> list[Path]:
     return [path for path in (*texts, place / "Pipfile", *conda) if path.is_file()]
 
 
+def importable_by_name(folder: str) -> list[Path]:
+    """Return requirements files that are not `importable`: of subfolders, or of other names."""
+    patterns = ("req*.txt", "*/req*.txt", "*/*/req*.txt", "requirements/*.txt")
+    return sorted(path for pattern in patterns for path in Path(folder).glob(pattern))
+
+
 def _dynamic_keys(project: _ProjectTable, extras: Sequence[str]) -> list[str]:
     """Return the keys of [project] that are needed and that only a build tells."""
     keys = ["dependencies", "optional-dependencies", "requires-python"]

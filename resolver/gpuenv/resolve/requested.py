@@ -137,7 +137,8 @@ def with_versions(
     A framework that is only a dependency gets a constraint: a requirement would make it more.
     """
     names = framework_names(data)
-    texts = map(parse_requirement, (*request.frameworks, *request.requirements))
+    of_wheels = request.requirements if request.conda is None else ()  # conda has its own specs
+    texts = map(parse_requirement, (*request.frameworks, *of_wheels))
     named = {framework.name for text in texts if (framework := framework_of(text, names))}
     requirements, constraints = [*request.requirements], [*request.constraints]
     for name, version in versions.items():

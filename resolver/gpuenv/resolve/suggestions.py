@@ -147,7 +147,7 @@ class Alternatives:
                     changes.append(f"any version of {name}")
                     new = str(requirement.replace(specifier=""))
                 replaced.append((self.texts[place], new))
-            change = " and ".join(changes)
+            change = " and ".join(dict.fromkeys(changes))
             yield Change(change=change, gives=result_text(plan), edits=tuple(replaced))
 
 
