@@ -159,7 +159,10 @@ def _reasons_against_all(
 
 
 def _cause_reasons(facts: ReleaseFacts, causes: Collection[Cause]) -> list[Reason]:
-    """Return the requirements on one package that no release meets together, and unusable files."""
+    """Return the requirements on one package that no release meets together, and unusable files.
+
+    Of the packages that have them, other releases may only lack a wheel.
+    """
     # requirement: the packages and versions that have it. There may be hundreds of releases.
     owners: dict[tuple[Identifier, str], set[tuple[str, str]]] = {}
     for cause in causes:
@@ -172,6 +175,10 @@ def _cause_reasons(facts: ReleaseFacts, causes: Collection[Cause]) -> list[Reaso
             unusable.append(cause.requirement.reason)
         else:
             reasons += [_conflict_reason(facts, cause, owners), *_missing(facts, cause)]
+    for name in dict.fromkeys(_owner(cause)[0] for cause in causes):
+        if name and not facts.store.request.may_build(name):
+            for release in facts.store.candidates(name):
+                unusable += facts.reasons(release) if release.needs_build else ()
     return [*reasons, *unusable]
 
 

@@ -242,7 +242,8 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
                 continue
             may_give_way = self.provider.may_give_way(node, candidate.identifier)
             if not may_give_way or replacements[node] == _MAX_REPLACEMENTS:
-                raise _RejectedError([Cause(requirement, candidate)], {node: {pin}})
+                known: Iterable[Cause] = criteria[node].information
+                raise _RejectedError([Cause(requirement, candidate), *known], {node: {pin}})
             replaced[node] = pin
         for node in replaced:
             del pins[node]
