@@ -40,9 +40,8 @@ TAG = "py3-none-manylinux_2_28_x86_64"
 @on_x86_64
 def test_wheels_become_rows(tmp_path):
     data = tmp_path / "matrix_data"
-    (data / "scans").mkdir(parents=True)
-    for name in ("frameworks", "libraries"):
-        (data / name).mkdir()
+    for name in ("scans", "frameworks", "libraries"):
+        (data / name).mkdir(parents=True)
     (data / "scans.toml").write_text('interpreters = ["py3"]')
     builds = [{"version": version} for version in DATA["torch"]]
     (data / "frameworks" / "torch.json").write_text(json.dumps({"builds": builds}))
@@ -63,8 +62,8 @@ def test_wheels_become_rows(tmp_path):
         for wheel in DATA["names"]:
             server.add(**wheel, tag=TAG)
         command = tool("data", "scan-companions", "--folder", str(data))
-        environment = {**os.environ, "PIP_INDEX_URL": server.url}
-        environment["GPUENV_CACHE_DIR"] = str(tmp_path / "cache")
+        cache = str(tmp_path / "cache")
+        environment = {**os.environ, "PIP_INDEX_URL": server.url, "GPUENV_CACHE_DIR": cache}
         for names in (["stable", "cxx", "front", "arrays"], []):  # the second time nothing is new
             done = run_program([*command, *names], env=environment)
             assert done.stderr.count(".whl") == (len(DATA["wheel"]) if names else 0), done.stderr
@@ -73,19 +72,21 @@ def test_wheels_become_rows(tmp_path):
     document = convert(
         DATA["document"], load_script("data.toml_files").Companions, "companions.toml"
     )
-    rows = load_script("data.companion_rows").companion_rows(document, data)
-    found = {}
-    for name, listed in json.loads(json.dumps(rows)).items():
+    compiled = load_script("data.companion_rows")
+    rows = json.loads(json.dumps(compiled.companion_rows(document, data)))
+    for name, listed in rows.items():
         assert all(fields.pop("source") for _, fields, _ in listed)
-        found[name] = [[versions, fields] for versions, fields, _ in listed]
-    assert {name: sorted(one, key=str) for name, one in found.items()} == DATA["rows"]
+        rows[name] = sorted([row[:2] for row in listed], key=str)
+    assert rows == DATA["rows"]
+    (bad,), (pair,) = compiled.named_rows(data)
+    assert [bad[:2], pair[:3]] == DATA["named"]
 
 
 @cases(DATA["release"])
 def test_needs_of_releases(case):
     links = compatibility_data().links(*case["release"])
     assert (links is None) == ("needs" not in case)
-    if links is not None:
+    if links:
         names = ("cuda", "cuda_versions", "cudnn", "numpy")
         found = {name: [*value] for name in names if (value := getattr(links, name))}
         if specifiers := ",".join(specifier for _, specifier in links.frameworks):

@@ -136,6 +136,60 @@ class Linker:
         return all(contains(specifier, version) for version in admitted)
 
 
+def named_rows(folder: Path) -> tuple[list[list[Any]], list[list[Any]]]:
+    """Return the rows of bad releases and of bad pairs that names.jsonl has: `pythons` and `uses`.
+
+    A function may never run: pairs whose functions use what is gone are to be avoided.
+    """
+    bad, pairs = [], []
+    named = scan_lines(folder, "names.jsonl")
+    named.sort(key=lambda line: (line["name"], version_key(line["version"])))
+    for name, group in groupby(named, key=lambda line: str(line["name"])):
+        lines = list(group)
+        for versions, last, gone in runs(lines, [line.get("pythons") for line in lines]):
+            text = (
+                f"{gone['in']} imports {gone['name']}, which Python has before {gone['from']} only"
+            )
+            source = f"{last['file']} (sha256 {last['sha256']})"
+            row = [[name], versions, "broken", f"{text}; take an older Python", source]
+            bad.append([*row, [], None, [], f">={gone['from']}"])
+        for other in sorted({one for line in lines for one in line.get("uses", ())}):
+            found = [line.get("uses", {}).get(other) for line in lines]
+            for versions, last, gone in runs(lines, found):
+                text = f"{gone['in']} uses {gone['name']}, which {other} {gone['from']} has not"
+                source = f"{last['file']} (sha256 {last['sha256']})"
+                title = f"{name} {versions} beside {other} {gone['from']}"
+                sides = [[name], versions], [[other], f">={gone['from']}"]
+                pairs.append([title, *sides, 0, "avoid", text, source])
+    return bad, pairs
+
+
+def runs(
+    lines: Sequence[Line], found: Sequence[Mapping[str, str] | None]
+) -> Iterator[tuple[str, Line, Mapping[str, str]]]:
+    """Yield the versions and the last line of neighbors with one limit, and what was found.
+
+    What is older than all lines has the limit of the first one.
+    """
+    limits = [gone and gone["from"] for gone in found]
+    places = [0, *(place for place in range(1, len(limits)) if limits[place] != limits[place - 1])]
+    for start, end in pairwise([*places, len(limits)]):
+        gone = found[end - 1]
+        if gone:
+            versions = versions_of(lines, start, end)
+            yield versions if start else versions.partition(",")[2], lines[end - 1], gone
+
+
+def versions_of(lines: Sequence[Line], start: int, end: int) -> str:
+    """Return the versions of neighboring lines, of which some may be of one minor release."""
+    minors = [line_of(line["version"]) for line in lines]
+    is_later = start and minors[start] == minors[start - 1]
+    lower = lines[start]["version"] if is_later else minors[start]
+    is_earlier = end < len(lines) and minors[end] == minors[end - 1]
+    upper = f"<={lines[end - 1]['version']}" if is_earlier else f"<{after(minors[end - 1])}"
+    return f">={lower},{upper}"
+
+
 def merged(lines: list[Any], facts: list[dict[str, Any]]) -> Iterator[Row]:
     """Yield one row for neighboring releases with equal needs. Its source is the newest of them.
 
@@ -145,19 +199,13 @@ def merged(lines: list[Any], facts: list[dict[str, Any]]) -> Iterator[Row]:
     """
     is_array_package = all(fields in ({}, {"numpy": []}, {"numpy": [1]}) for fields in facts)
     places = [0, *(place for place in range(1, len(facts)) if facts[place] != facts[place - 1])]
-    minors = [line_of(line["version"]) for line in lines]
     for start, end in pairwise([*places, len(facts)]):
         first, last = lines[start], lines[end - 1]
-        is_later = start and minors[start] == minors[start - 1]
-        lower = first["version"] if is_later else minors[start]
-        upper = f"<{after(minors[end - 1])}"
-        if end < len(lines) and minors[end] == minors[end - 1]:
-            upper = f"<={last['version']}"
-        versions = f">={lower},{upper}"
+        versions = versions_of(lines, start, end)
         if is_array_package and not start and first.get("numpy") == 1:
-            versions = upper
+            versions = versions.partition(",")[2]
         elif is_array_package and end == len(lines) and last.get("numpy") == 2:
-            versions = f">={lower}"
+            versions = versions.partition(",")[0]
         fields = {**facts[start], "source": f"{last['file']} (sha256 {last['sha256']})"}
         yield versions, fields, [SCANNED_ON]
 

@@ -24,7 +24,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from common import ROOT, read_json
-from data.companion_rows import companion_rows
+from data.companion_rows import companion_rows, named_rows
 from data.rows import derived
 from data.toml_files import Branch, Companions, Drivers, Gpus, Libraries, Limit, Toolkits
 from gpuenv.atomic_write import write_whole
@@ -187,7 +187,8 @@ def library_tables(path: Path, toolkits: Toolkits) -> dict[str, Any]:
         bad.append([row.distributions, row.versions, *verdict, *where])
     bad_pairs = [[p.name, astuple(p.a), astuple(p.b), *astuple(p)[3:]] for p in libraries.bad_pair]
     rules = {name: rows for name, rows in tables.items() if name not in ("bad", "bad_pair")}
-    return {"bad": bad, "bad_pairs": bad_pairs, "rules": rules}
+    named_bad, named_pairs = named_rows(path.parent)
+    return {"bad": bad + named_bad, "bad_pairs": bad_pairs + named_pairs, "rules": rules}
 
 
 def device_code_tables(folder: Path) -> dict[str, Any]:

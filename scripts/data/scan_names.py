@@ -35,7 +35,7 @@ from typing import Any, BinaryIO
 
 from packaging.version import Version
 
-from data.companion_rows import TARGET, after, scan_lines, write_lines
+from data.companion_rows import TARGET, after, line_of, scan_lines, write_lines
 from data.compile import DATA
 from data.index import UNREADABLE, say
 from data.scan_companions import METADATA, Scanner
@@ -98,8 +98,27 @@ TORCH = (
     TORCH_LIBRARY,
 )  # fmt: skip
 
+COLLECTIONS = (
+    "Callable", "Container", "Hashable", "Iterable", "Iterator", "Mapping", "MutableMapping",
+    "MutableSequence", "MutableSet", "Sequence", "Set", "Sized",
+)  # fmt: skip
+# Modules and names of the standard library, and the first Python without them.
+GONE = {
+    **{("collections", name): "3.10" for name in COLLECTIONS},
+    **{(module, ""): "3.10" for module in ("formatter", "parser", "symbol")},
+    ("inspect", "getargspec"): "3.11", ("asyncio", "coroutine"): "3.11", ("binhex", ""): "3.11",
+    **{(module, ""): "3.12" for module in ("asynchat", "asyncore", "imp", "smtpd")},
+    ("configparser", "SafeConfigParser"): "3.12", ("typing.io", ""): "3.13",
+    **{
+        (module, ""): "3.13"
+        for module in ("aifc", "audioop", "cgi", "cgitb", "chunk", "crypt", "imghdr", "lib2to3",
+                       "nntplib", "pipes", "sndhdr", "spwd", "sunau", "telnetlib", "uu", "xdrlib")
+    },
+}  # fmt: skip
+
 Name = tuple[str, str, str]  # the module, "" or the name in it, and the module that needs it
-Wanted = tuple[list[str], list[Name]]  # what METADATA admits of a package, and the names of it
+# What METADATA admits of a package, the names of it that the import needs, and that functions name.
+Wanted = tuple[list[str], list[Name], list[Name]]
 
 
 def text_of(packed: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
@@ -138,6 +157,7 @@ class Release:
         packages: the modules that have others in them.
         tops: its outer modules, as far as it says.
         programs: the modules of its commands.
+        given: the names that it gives to modules of other packages, once it is read.
         is_compiled: whether it has compiled modules, whose names cannot be read.
     """
 
@@ -150,8 +170,10 @@ class Release:
         self.requires: list[Requirement] = []
         self.tops: list[str] = []
         self.programs: list[str] = []
+        self.given: set[str] = set()
         self._bound: dict[str, set[str]] = {}
         self._starred: dict[str, list[str]] = {}
+        self._stored: dict[str, tuple[set[str], set[str] | None]] = {}
         with scanner.index.open(wheel) as file, members(file, wheel.filename) as found:
             for path, read in found:
                 self._add(path, read)
@@ -216,8 +238,11 @@ class Release:
         if not name or f"{module}.{name}" in self.texts or (module, name) in self.removed:
             return (module, name) in self.removed
         modules = TORCH if module == "torch" else self.starred(module)
-        if self.has_word(name, (one for one in modules if one in self.texts)):
-            return False
+        takes_others = any(one not in self.texts for one in modules) and module not in TORCH
+        if takes_others or self.has_word(name, (one for one in modules if one in self.texts)):
+            is_open = IS_OPEN.search(self.texts[module].replace(COMPILED, "")) is not None
+            is_open |= takes_others or (self.has_aliases and module in self.packages)
+            return not is_open and module not in TORCH and self.binds(module, name) is False
         if "_LazyModule(" in self.texts[module]:
             # transformers 5 has what was BertTokenizerFast under both names.
             names = {name, name.removesuffix("Fast")}
@@ -226,22 +251,43 @@ class Release:
         is_open = may_have_more or any(IS_OPEN.search(self.texts[one]) for one in modules)
         return module in TORCH or not (is_open and (self.is_compiled or self.has_word(name)))
 
+    def binds(self, module: str, name: str) -> bool | None:
+        """Return whether a module, or one of which it takes all names, binds one; None is unknown.
+
+        What binds it in a function counts, but a text or a comment does not. A compiled module is
+        asked for its stub only.
+        """
+        for one in filter(self.texts.__contains__, self.starred(module)):
+            text = self.texts[one].replace(COMPILED, "")
+            if not self.has_word(name, [one]):
+                continue
+            if IS_OPEN.search(text) or "exec(" in text:
+                return None
+            if one not in self._stored:
+                self._stored[one] = stored(text)
+            names, exported = self._stored[one]
+            if name in names and (one == module or exported is None or name in exported):
+                return True
+        return False
+
     def starred(self, module: str) -> list[str]:
         """Return a module and those of which it takes all names."""
         if module in self._starred:
             return self._starred[module]
         found = self._starred[module] = [module]
         for one in found:
-            for dots, name in STAR.findall(self.texts[one]):
+            for dots, name in STAR.findall(self.texts.get(one, "")):
                 parts = one.split(".")
                 kept = parts[: len(parts) + (one in self.packages) - len(dots)] if dots else []
                 star = ".".join([*kept, *filter(None, [name])])
-                if star in self.texts and star not in found:
+                if star not in found:
                     found.append(star)
         return found
 
     def has(self, module: str, name: str) -> bool | None:
         """Return whether a module has a name, or exists for "" as name; None if it may have it."""
+        if name.endswith(")"):
+            return self.takes(module, *name[:-1].split("("))
         if self.lacks(module, name):
             return False
         if module not in self.texts:
@@ -254,12 +300,7 @@ class Release:
         if module in self._bound:
             return self._bound[module]
         found = self._bound[module] = set()
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                waiting: list[ast.stmt] = list(ast.parse(self.texts[module]).body)
-        except (SyntaxError, ValueError):
-            return found
+        waiting = parsed(self.texts[module]).body
         while waiting:
             node = waiting.pop()
             if isinstance(node, ast.If):
@@ -275,8 +316,8 @@ class Release:
                 found |= {one.id for one in names if isinstance(one, ast.Name)}
         return found
 
-    def needs(self) -> Iterator[Name]:
-        """Yield the names of other packages that are needed to import this one.
+    def needs(self, *, is_deep: bool = False) -> Iterator[Name]:
+        """Yield the names of other packages that are needed to import this one, or to use it.
 
         A package whose import has nothing but its outer module is used by its commands.
         """
@@ -285,26 +326,99 @@ class Release:
         waiting = [top for top in tops if top.lower() == own]
         waiting = waiting or [top for top in tops if top in self.tops] or tops
         seen: set[str] = set()
-        programs = self.programs
+        programs = [*self.texts] if is_deep else self.programs
         while waiting or (programs and seen.issubset(tops)):
             if not waiting:
                 waiting, programs = [*programs], []
             module = waiting.pop()
-            if module in seen or module not in self.texts:
+            if module in seen or module not in self.texts or (is_deep and NOT_USED.search(module)):
                 continue
             seen.add(module)
             waiting.append(module.rpartition(".")[0])
-            reader = TopLevel(module, is_package=module in self.packages)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                try:
-                    reader.visit(ast.parse(self.texts[module]))
-                except SyntaxError:
-                    continue
+            reader = TopLevel(module, is_package=module in self.packages, is_deep=is_deep)
+            reader.visit(parsed(self.texts[module]))
             waiting += reader.imports
-            yield from ((place, name, module) for place, name in reader.names)
+            self.given |= reader.given
+            names = ((place, name) for place, name in reader.names if place)
+            yield from ((*pair, module) for pair in names if pair[0].split(".")[0] not in tops)
+
+    def beside(self, module: str) -> str:
+        """Return the package that a module is of: one in BESIDE, or a required one of its name."""
+        top = module.partition(".")[0]
+        name = top.lower().replace("_", "-")
+        return BESIDE.get(top) or (name if admitted(self, name) is not None else "")
+
+    def definition(self, module: str, name: str, depth: int = 9) -> ast.stmt | None:
+        """Return what defines a name that a module has, or takes from another one."""
+        for node in parsed(self.texts.get(module, "")).body if depth else ():
+            if getattr(node, "name", "") == name:
+                return node
+            for alias in node.names if isinstance(node, ast.ImportFrom) else ():
+                if name == (alias.asname or alias.name):
+                    place = origin(node, module, is_package=module in self.packages)
+                    return self.definition(place, alias.name, depth - 1)
+        others = self.starred(module)[1:] if module in self.texts else ()
+        found = (self.definition(other, name, depth - 1) for other in others)
+        return next(filter(None, found), None)
+
+    def takes(self, module: str, function: str, argument: str) -> bool | None:
+        """Return whether a function, or a class, certainly has an argument, or has it not."""
+        if module.partition(".")[0] in TORCH:  # its functions take the names of NumPy, too
+            return None
+        node = self.definition(module, function)
+        if isinstance(node, ast.ClassDef) and not node.decorator_list:
+            made = (part for part in node.body if getattr(part, "name", "") == "__init__")
+            node = next(made, None)
+        if not isinstance(node, ast.FunctionDef) or node.args.kwarg or node.decorator_list:
+            return None
+        return any(one.arg == argument for one in (*node.args.args, *node.args.kwonlyargs))
 
 
+def origin(node: ast.ImportFrom, module: str, *, is_package: bool) -> str:
+    """Return the module that an `import` in another one takes names of."""
+    parts = module.split(".")
+    kept = parts[: len(parts) + is_package - node.level] if node.level else []
+    return ".".join([*kept, *filter(None, [node.module])])
+
+
+def stored(text: str) -> tuple[set[str], set[str] | None]:
+    """Return the names that a module binds anywhere, and those of its __all__, if it is a list."""
+    names, exported = set(), None
+    tree = parsed(text)
+    if not tree.body:
+        return set(re.findall(r"\w+", text)), None
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            names |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__":
+            is_list = isinstance(statement.value, (ast.List, ast.Tuple))
+            exported = set(re.findall(r"\w+", ast.unparse(statement.value))) if is_list else None
+    if "__all__ +=" in text or "__all__.ex" in text:
+        exported = None
+    return names, exported
+
+
+def parsed(text: str) -> ast.Module:
+    """Return the tree of a module; an empty one if it cannot be read."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError):
+            return ast.Module([], [])
+
+
+LATER = "9999"  # an upload time that is not known
+# What a branch asks before it uses what a release may lack.
+ASKS = re.compile(
+    r"version|hasattr|getattr|TYPE_CHECKING|suppress|_available|raises", re.IGNORECASE
+)
+NOT_USED = re.compile(r"(^|[._])(tests?|testing|conftest|examples?|benchmarks?|setup|docs)([._]|$)")
 # What may not happen when a module is imported, and the annotations, which may be texts.
 UNCERTAIN = (
     ast.Try, ast.TryStar, ast.If, ast.IfExp, ast.BoolOp, ast.Lambda, ast.With, ast.AnnAssign,
@@ -315,29 +429,58 @@ class TopLevel(ast.NodeVisitor):
     """Collects what the statements of a module name when it is imported.
 
     Attributes:
+        is_deep: whether what functions and branches name counts, too, unless they ask for it first.
         imports: modules, and names that may be modules.
-        names: (module, name) pairs of the packages in BESIDE.
+        names: (module, name) pairs.
+        given: the paths of names that it gives to other modules.
     """
 
-    def __init__(self, module: str, *, is_package: bool) -> None:
+    def __init__(self, module: str, *, is_package: bool, is_deep: bool = False) -> None:
         self.package = module if is_package else module.rpartition(".")[0]
+        self.is_deep = is_deep
         self.imports: list[str] = []
         self.names: set[tuple[str, str]] = set()
+        self.given: set[str] = set()
         self._modules: dict[str, str] = {}  # {local name: what it stands for}
 
     def _add(self, module: str, name: str) -> None:
         self.imports += [module, f"{module}.{name}"]
-        if module.partition(".")[0] in BESIDE:
-            self.names.add((module, name))
+        self.names.add((module, name))
 
     def visit(self, node: ast.AST) -> None:
         """Take a statement; of a function its decorators and defaults."""
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        if self.is_deep:
+            self._visit_deep(node)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             defaults = (*node.args.defaults, *filter(None, node.args.kw_defaults))
             for part in (*node.decorator_list, *defaults):
                 self.visit(part)
         elif not isinstance(node, UNCERTAIN):
             super().visit(node)
+
+    def _visit_deep(self, node: ast.AST) -> None:
+        """Take a statement that runs sooner or later: no branch for a certain release."""
+        if isinstance(node, (ast.Try, ast.TryStar)) and node.handlers:
+            for part in (*node.orelse, *node.finalbody):
+                self.visit(part)
+        elif isinstance(node, ast.AnnAssign):
+            if node.value is not None:
+                self.visit(node.value)
+        elif not (
+            isinstance(node, (ast.If, ast.IfExp, ast.BoolOp, ast.With))
+            and ASKS.search(ast.unparse(getattr(node, "test", None) or node).partition(":\n")[0])
+        ):
+            super().visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        """Take the arguments that are named."""
+        self.generic_visit(node)
+        called = ast.unparse(node.func) if self.is_deep and node.keywords else ""
+        first, _, rest = called.partition(".")
+        if first in self._modules and re.fullmatch(r"[\w.]+", called):
+            path = ".".join(filter(None, [self._modules[first], rest]))
+            module, _, name = path.rpartition(".")
+            self.names |= {(module, f"{name}({word.arg})") for word in node.keywords if word.arg}
 
     def visit_Import(self, node: ast.Import) -> None:
         """Take `import a.b`."""
@@ -348,11 +491,7 @@ class TopLevel(ast.NodeVisitor):
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         """Take `from a.b import c`."""
-        module = node.module or ""
-        if node.level:
-            parents = self.package.split(".")
-            parents = parents[: len(parents) - node.level + 1]
-            module = ".".join([*parents, *filter(None, [module])])
+        module = origin(node, self.package, is_package=True)
         self._add(module, "")
         for alias in node.names:
             self._add(module, "" if alias.name == "*" else alias.name)
@@ -366,7 +505,10 @@ class TopLevel(ast.NodeVisitor):
             value = value.value
         if isinstance(value, ast.Name) and value.id in self._modules:
             path = ".".join([self._modules[value.id], *reversed(names)])
-            self._add(*path.rpartition(".")[::2])
+            if isinstance(node.ctx, ast.Load):
+                self._add(*path.rpartition(".")[::2])
+            else:
+                self.given.add(path)
         else:
             self.generic_visit(node)
 
@@ -438,31 +580,53 @@ class NameScanner:
             return None
 
     def lines(self, wheels: Sequence[Wheel]) -> list[dict[str, Any]]:
-        """Return a line for each wheel; its `needs` are what METADATA does not say."""
+        """Return a line for each wheel.
+
+        Its `needs` are what METADATA does not say; `uses` the first releases that lack what a
+        function names; `pythons` the first Python that lacks what the import names.
+        """
         wanted: dict[str, dict[str, Wanted]] = {}
-        for wheel in wheels:
-            release = self.open(wheel)
-            for name in sorted(set(release.needs())) if release else ():
-                beside = BESIDE[name[0].partition(".")[0]]
-                ranges = admitted(release, beside)
-                if ranges is not None and beside != wheel.name:
-                    of_wheel = wanted.setdefault(beside, {})
-                    of_wheel.setdefault(wheel.filename, (ranges, []))[1].append(name)
-            say(wheel.filename)
-        needs: dict[str, dict[str, Any]] = {wheel.filename: {} for wheel in wheels}
-        for beside, of_wheels in wanted.items():
-            for filename, need in self.compared(beside, of_wheels):
-                needs[filename][beside] = need
-        return [
-            {
+        made = {wheel.filename: wheel.upload_time or "" for wheel in wheels}
+        lines = {
+            wheel.filename: {
                 "name": wheel.name,
                 "version": wheel.version,
                 "file": wheel.filename,
                 "sha256": wheel.sha256,
-                "needs": needs[wheel.filename],
+                "needs": {},
             }
             for wheel in wheels
-        ]
+        }
+        for wheel in wheels:
+            release = self.open(wheel)
+            needed = set(release.needs()) if release else set()
+            used = set(release.needs(is_deep=True)) - needed if release else set()
+            for names in (needed, used):
+                for name in sorted(names) if release else ():
+                    beside = release.beside(name[0])
+                    ranges = admitted(release, beside) if beside else None
+                    if beside and beside != wheel.name and ".".join(name[:2]) not in release.given:
+                        is_used = names is used or ranges is None  # it may not be there
+                        of_wheel = wanted.setdefault(beside, {})
+                        entry = of_wheel.setdefault(wheel.filename, (ranges or [""], [], []))
+                        entry[1 + is_used].append(name)
+            gone = [(GONE[n[:2]], *n) for n in needed if n[:2] in GONE]
+            backports = ("standard-", "legacy-", "audioop-")
+            if gone and not any(need.name.startswith(backports) for need in release.requires):
+                python, module, name, user = min(gone, key=lambda one: Version(one[0]))
+                text = f"{module}.{name}".rstrip(".")
+                lines[wheel.filename]["pythons"] = {"from": python, "name": text, "in": user}
+            say(wheel.filename)
+        for beside, of_wheels in wanted.items():
+            for filename, kind, need in self.compared(beside, of_wheels, made):
+                lines[filename].setdefault(kind, {})[beside] = need
+        return list(lines.values())
+
+    def lost(self, beside: str, asked: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+        """Return the names that the newest release lacks."""
+        files = [w for v, w in self.scanner.releases(beside).items() if not v.is_prerelease]
+        release = self.open(files[-1]) if files else None
+        return {name for name in asked if release is not None and release.has(*name) is False}
 
     def lacking(
         self, beside: str, asked: set[tuple[str, str]]
@@ -493,15 +657,23 @@ class NameScanner:
         return versions, lacking
 
     def compared(
-        self, beside: str, wanted: Mapping[str, Wanted]
-    ) -> Iterator[tuple[str, dict[str, str]]]:
-        """Yield (file, {"range", "name", "in"}) of each wheel whose METADATA admits too much.
+        self, beside: str, wanted: Mapping[str, Wanted], made: Mapping[str, str]
+    ) -> Iterator[tuple[str, str, dict[str, str]]]:
+        """Yield (file, "needs", {"range", "name", "in"}) if METADATA admits too much.
 
-        Those for which no release fits are left out: what is read there is not what happens.
+        Those for which no release fits are left out: what is read there is not what happens. What
+        functions name is of the kind "uses". It was gone for a year when nobody can have used it.
         """
-        asked = {name[:2] for _, names in wanted.values() for name in names}
-        versions, lacking = self.lacking(beside, asked)
-        for filename, (ranges, names) in wanted.items():
+        uploads: dict[str, str] = {}
+        for version, wheel in self.scanner.releases(beside).items():
+            uploads.setdefault(line_of(str(version)), wheel.upload_time or LATER)
+        asked = {name[:2] for _, names, _ in wanted.values() for name in names}
+        used_names = {name[:2] for _, _, used in wanted.values() for name in used}
+        if beside not in BESIDE.values():  # few of these names were ever removed
+            asked = self.lost(beside, asked)
+        lost = self.lost(beside, used_names - asked)
+        versions, lacking = self.lacking(beside, asked | lost) if asked | lost else ({}, {})
+        for filename, (ranges, names, used) in wanted.items():
             admits = [
                 line
                 for line, version in versions.items()
@@ -510,9 +682,28 @@ class NameScanner:
             fitting = [line for line in admits if not any(n[:2] in lacking[line] for n in names)]
             if fitting and len(fitting) < len(admits):
                 wrong = next(line for line in reversed(admits) if line not in fitting)
-                module, name, user = next(n for n in names if n[:2] in lacking[wrong])
-                text = f"{module}.{name}".rstrip(".")
-                yield filename, {"range": range_of(admits, fitting), "name": text, "in": user}
+                found = next(n for n in names if n[:2] in lacking[wrong])
+                yield filename, "needs", named("range", range_of(admits, fitting), found)
+            firsts = []
+            for name in used:
+                if name[:2] not in asked | lost:
+                    continue
+                having = [
+                    place for place, one in enumerate(fitting) if name[:2] not in lacking[one]
+                ]
+                if having and having[-1] + 1 < len(fitting):
+                    minor = line_of(versions[fitting[having[-1] + 1]])
+                    year, rest = uploads.get(minor, LATER)[:4], uploads.get(minor, LATER)[4:]
+                    if f"{int(year) + 1}{rest}" > made[filename]:
+                        firsts.append((having[-1] + 1, name))
+            if firsts:
+                place, found = min(firsts)
+                yield filename, "uses", named("from", fitting[place], found)
+
+
+def named(kind: str, releases: str, name: Name) -> dict[str, str]:
+    """Return which releases a name excludes, or leaves."""
+    return {kind: releases, "name": f"{name[0]}.{name[1]}".rstrip("."), "in": name[2]}
 
 
 ARGUMENTS = {

@@ -63,6 +63,7 @@ SCHEMA = 2  # the layout of matrix_data that this gpuenv reads
 BadPair = tuple[str, str, Verdict]
 _Names = tuple[str, ...]
 _Side = tuple[_Names, str]  # distributions, versions
+_Pair = tuple[str, _Side, _Side, int, str, str, str]
 # Distributions, versions, severity, text, source, the capabilities that count (none: all), the CUDA
 # of the oldest driver that does not count, and the platforms and Pythons that count (none: all).
 _Devices = frozenset[ComputeCapability]
@@ -110,7 +111,7 @@ class _Tables(Value, forbid_unknown_fields=False):
     ambiguous: frozenset[str]
     families: tuple[Family, ...]
     bad: tuple[_Bad, ...]
-    bad_pairs: tuple[tuple[str, _Side, _Side, int, str, str, str], ...]
+    bad_pairs: tuple[_Pair, ...]
     rules: dict[str, tuple[RuleRow, ...]]
     path: frozenset[str]
     # A companion, and whether only the newest release of each of its lines has a row.
@@ -239,6 +240,10 @@ class CompatibilityData:
         self.last_branches = _by_capability(tables.last)
         paths = glob.glob(os.path.join(glob.escape(folder), "libraries", "*.json"))
         self._libraries = sorted(os.path.basename(path)[:-5] for path in paths)
+        self._pairs: dict[str, list[_Pair]] = {}
+        for pair in tables.bad_pairs:
+            for name in {*pair[1][0], *pair[2][0]}:
+                self._pairs.setdefault(name, []).append(pair)
         self.tolerated = tuple(family for family in tables.families if family.tolerated)
         self._families = {
             name: family for family in tables.families for name in family.distributions
@@ -505,7 +510,7 @@ class CompatibilityData:
         """
         return [
             (pair, side, (severity, text, source))
-            for pair, a, b, least_gpus, severity, text, source in self._tables.bad_pairs
+            for pair, a, b, least_gpus, severity, text, source in self._pairs.get(distribution, ())
             for side, (names, versions) in (("a", a), ("b", b))
             if gpus >= least_gpus and distribution in names and within(version, versions)
             if not (self.accepts_pairs and severity == "avoid")
