@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..errors import NoSolutionError, PackageIndexError, Reason
 from ..model import Lock, Plan, Value
-from ..requirements.target import version_key
+from ..requirements.target import parse_requirement, version_key
 from ..requirements.versions import public
 from .profiles import Profile
 
@@ -165,6 +165,7 @@ class _Search:
     ) -> dict[str, Plan] | None:
         """Return the plans of the selected profiles with a version; None if one cannot have it.
 
+        {} if sharing costs newer releases of what the profiles name: each keeps its own version.
         First come the profiles that most versions are too new for. `failures` gets the reasons of
         a profile that has no solution with the version.
         """
@@ -183,7 +184,24 @@ class _Search:
                 return None
             except PackageIndexError:  # only the live index has old releases
                 return None
+            if self._steps_back(framework, self.plans[name], plans[name]):
+                return {}
         return plans
+
+    def _steps_back(self, framework: str, alone: Plan, plan: Plan) -> bool:
+        """Return whether a framework that nobody names costs a newer release of what is named.
+
+        Its own packages (torchvision, onnxruntime-gpu) change with it.
+        """
+        if plan.request.conda is not None:
+            return False
+        texts = (*plan.request.frameworks, *plan.request.requirements)
+        named = {parse_requirement(text).name for text in texts}
+        old, new = alone.versions, plan.versions
+        others = [name for name in named & old.keys() & new.keys() if framework not in name]
+        return framework not in named and any(
+            version_key(new[name]) < version_key(old[name]) for name in others
+        )
 
 
 def _newest_first(versions: Iterable[str]) -> list[str]:
