@@ -331,14 +331,8 @@ def _target(capability: Capability) -> str:
 
 def _capability(case: Case) -> Capability:
     """Return the compute capability of the GPU that the facts name first; () for none."""
-    for fact in case.of_kind("capability"):
-        if fact.subject != "compiler":
-            return fact.version
-    for fact in case.of_kind("gpu"):
-        capability = load().compute_capability(fact.value)
-        if capability is not None:
-            return capability
-    return ()
+    known = case.gpu_capabilities()
+    return next((capability for capability, fact in known if fact.subject != "compiler"), ())
 
 
 def _shared_name(case: Case) -> Iterator[str]:
