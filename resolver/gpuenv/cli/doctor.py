@@ -80,14 +80,9 @@ class Doctor(Command):
         """Diagnose and print the verdicts. Return 0 if no fault was found, 1 if one was."""
         target = _environment(arguments)
         described = is_described(arguments) or bool(arguments.driver)
-        if arguments.probe and described:
-            message = "--probe makes tests on this machine: leave --gpu, --driver and --host out"
-            raise InputError(message)
-        if arguments.probe and arguments.origin == "elsewhere":
-            raise InputError("--probe makes tests on this machine: leave --elsewhere out")
-        if arguments.origin == "here" and described:
-            message = "--here uses this machine as it is: leave --gpu, --driver and --host out"
-            raise InputError(message)
+        uses = _use_of_machine(arguments)
+        if uses and described:
+            raise InputError(f"{uses}: leave --gpu, --driver and --host out")
         name = arguments.log or ""
         if name.endswith(LOCK_ENDINGS) and (api.is_tool_lock(name) or api.is_conda_lock(name)):
             host = read_host(arguments, conda=is_about_conda(name))
@@ -100,27 +95,19 @@ class Doctor(Command):
                 raise InputError(f"--{arguments.origin} says where a log is from: name the log")
             host = _host(arguments, target)
             variables = virtual_packages.gpu_variables(host)
-            if variables and (arguments.probe or arguments.origin == "here"):
-                flag = "--probe makes tests on" if arguments.probe else "--here uses"
-                raise InputError(f"{flag} this machine, and {variables} describes another")
-            described = described or bool(variables)
-            flags: list[str] = []  # for the command that is proposed
-            for gpu in arguments.gpu:
-                flags += ["--gpu", gpu]
-            for flag in ("host", "driver", "platform", "glibc"):
-                if getattr(arguments, flag):
-                    flags += [f"--{flag}", getattr(arguments, flag)]
+            if uses and variables:
+                raise InputError(f"{uses}, and {variables} describes another")
             exit_on_signals()
             examination = api.examine(
                 log,
                 host,
                 target=target,
                 target_is_named=target in (arguments.target, arguments.python),
-                described=described,
+                described=described or bool(variables),
                 stated_origin=arguments.origin,
                 probe=arguments.probe,
                 timeout=arguments.timeout,
-                flags=flags,
+                flags=_flags_of_host(arguments),
             )
         name = ""
         if log is not None:
@@ -128,6 +115,24 @@ class Doctor(Command):
         lines = render.doctor_lines(examination, name, verbose=arguments.verbose > 0)
         document, is_well = render.doctor_json(examination), render.well(examination)
         return print_result(document, lines, ok=is_well)
+
+
+def _use_of_machine(arguments: Namespace) -> str:
+    """Return which flag uses this machine, and how, or ""."""
+    if arguments.probe:
+        if arguments.origin == "elsewhere":
+            raise InputError("--probe makes tests on this machine: leave --elsewhere out")
+        return "--probe makes tests on this machine"
+    return "--here uses this machine" if arguments.origin == "here" else ""
+
+
+def _flags_of_host(arguments: Namespace) -> list[str]:
+    """Return the flags that describe the host, for the command that is proposed."""
+    flags = [word for gpu in arguments.gpu for word in ("--gpu", gpu)]
+    for flag in ("host", "driver", "platform", "glibc"):
+        if getattr(arguments, flag):
+            flags += [f"--{flag}", getattr(arguments, flag)]
+    return flags
 
 
 def _host(arguments: Namespace, target: str | None) -> Host:

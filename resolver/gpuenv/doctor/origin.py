@@ -94,12 +94,17 @@ def _contradictions(log: Case, host: Host) -> Iterator[str]:
     drivers = [driver.value for driver in log.of_kind("driver")]
     if drivers and (host.driver or has_no_gpu(host)) and host.driver not in drivers:
         yield f"the log names driver {drivers[0]}, and this machine has {host.driver or 'none'}"
-    if log.of_kind("os") and host.os != "windows":
-        yield "the log is of Windows"
-    if log.of_kind("wsl") and host.virtualization != "wsl2":
-        yield "the log is of WSL"
-    if log.of_kind("container") and host.virtualization is None:
-        yield "the log is of a container, and this process runs in none"
+    for kind, is_same, reason in (
+        ("os", host.os == "windows", "the log is of Windows"),
+        ("wsl", host.virtualization == "wsl2", "the log is of WSL"),
+        (
+            "container",
+            host.virtualization,
+            "the log is of a container, and this process runs in none",
+        ),
+    ):
+        if log.of_kind(kind) and not is_same:
+            yield reason
     folders = [folder.value for folder in log.of_kind("packages-folder")]
     if folders and not any(map(os.path.isdir, folders)):
         yield f"the log names {folders[0]}, which does not exist here"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from ..loader_env import is_driver_library
@@ -81,17 +82,13 @@ def _library_check(name: str, mapped: Sequence[str], place: Place) -> Check:
         return Check(name, "libraries", "fail", f"{evidence}: programs are only linked with it")
     of_system = {family(file) for files in place.system.values() for file in files}
     own = [path for path in mapped if family(os.path.basename(path)) not in of_system]
-    foreign = []
-    counts: dict[str, int] = {}  # how many libraries came from each folder
-    for path in mapped:
-        folder, file_name = os.path.split(path)
-        inside = [prefix for prefix in prefixes if loader.is_inside(path, prefix)]
-        source = f"from {os.path.relpath(folder, inside[-1]) if inside else folder}"
-        if is_driver_library(file_name):
-            source = f"of the driver in {folder}"
-        elif path in own and not inside and os.path.realpath(path) not in owned:
-            foreign.append(loader.Foreign(path, origins.of(path, own)))
-        counts[source] = counts.get(source, 0) + 1
+    foreign = [
+        loader.Foreign(path, origins.of(path, own))
+        for path in own
+        if not is_driver_library(os.path.basename(path))
+        and not _inside(path, prefixes)
+        and os.path.realpath(path) not in owned
+    ]
     stems = {base_stem(os.path.basename(path)) for path in survey.libraries}
     wrong = foreign
     if place.lock is None:
@@ -108,8 +105,23 @@ def _library_check(name: str, mapped: Sequence[str], place: Place) -> Check:
     owner = "the environment's"
     if own != list(mapped):
         owner += ", or of the system as intended"
+    counts = Counter(_source(path, prefixes) for path in mapped)
     sources = ", ".join(f"{count} {source}" for source, count in counts.items())
     return Check(name, "libraries", "pass", f"all {owner}: {sources}")
+
+
+def _inside(path: str, prefixes: Sequence[str]) -> list[str]:
+    """Return the folders of an environment that a file is in."""
+    return [prefix for prefix in prefixes if loader.is_inside(path, prefix)]
+
+
+def _source(path: str, prefixes: Sequence[str]) -> str:
+    """Return the folder that a library came from, and whether it is the driver's."""
+    folder, file_name = os.path.split(path)
+    if is_driver_library(file_name):
+        return f"of the driver in {folder}"
+    inside = _inside(path, prefixes)
+    return f"from {os.path.relpath(folder, inside[-1]) if inside else folder}"
 
 
 # ---- import -------------------------------------------------------------------------------------
