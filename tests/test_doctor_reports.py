@@ -76,7 +76,7 @@ def test_a_release_that_is_known_to_use_no_gpu_is_named_with_the_one_to_use():
 @together(OUTSIDE["case"])
 def test_a_failure_outside_the_environment_gets_no_verdict(case):
     found = diagnose(read_log([case["log"]]), ())
-    area = found.outside.area if found.outside else ""
+    area = found.outside.cause if found.outside else ""
     assert area == case["area"], found
     assert [verdict.cause for verdict in found.verdicts][:1] == [
         cause for cause in [case.get("verdict")] if cause

@@ -13,7 +13,7 @@ import msgspec
 from ..compat.data import data_folder, gpu_key, load
 from ..model import Value, parse_pair, show_pair
 from ..serialize import read_toml
-from .model import Capability, Fact, version_tuple
+from .model import Capability, Fact, Verdict, version_tuple
 
 _TERM = re.compile("%([a-z]+)%")
 # DLLs of CUDA and cuDNN: cudart64_80, cudart64_110, cudart64_12, nvrtc64_112_0, cudnn64_9.
@@ -59,14 +59,6 @@ class Cause(Value):
     looks: tuple[str, ...] = ()
     log: str = ""
     reinstall: bool = False
-
-
-class Area(Value):
-    """What failed if it is not the environment of an NVIDIA GPU."""
-
-    id: str
-    title: str
-    fix: str
 
 
 class Test(Value):
@@ -193,9 +185,14 @@ def rules(table: str = "rule") -> tuple[Rule, ...]:
     return _rows(Rule, "rules.toml", table)
 
 
-def areas() -> Mapping[str, Area]:
-    """Return the areas by id, in the order in which they are looked for."""
-    return {area.id: area for area in _rows(Area, "causes.toml", "area")}
+def areas() -> Mapping[str, Verdict]:
+    """Return the failures outside the GPU's environment by id, in the order of the search."""
+    return {
+        row["id"]: Verdict(
+            cause=row["id"], confidence="proved", evidence=(), fix=row["fix"], title=row["title"]
+        )
+        for row in _file("doctor", "causes.toml")["area"]
+    }
 
 
 def fact_rows() -> Row:

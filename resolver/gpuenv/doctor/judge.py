@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from .advice import advice, advice_row
-from .catalog import Area, areas, causes, rules, tests_for
+from .catalog import areas, causes, rules, tests_for
 from .facts import NVIDIA_KINDS, Case, is_absence
-from .model import Diagnosis, Fact, Finding, Outside, Verdict, finding_of, likely, possible
+from .model import Diagnosis, Fact, Finding, Verdict, finding_of, likely, possible
 from .rules import broken_release, driver_suffices, evidence, findings
 
 EVIDENCE_LINES = 4  # of one verdict
@@ -62,9 +62,6 @@ def diagnose(log_facts: Iterable[Fact], host_facts: Iterable[Fact]) -> Diagnosis
     what is absent on the host proves nothing, and comes after what the log says.
     """
     case = Case(log_facts, host_facts)
-    if driver_suffices(case):
-        suffices = Fact(kind="symptom", subject="driver-suffices", where="log")
-        case = Case((*case.log, suffices), case.host)
     kept: list[Finding] = []
     refuted: list[Finding] = []
     for finding in (*_stated(case), *findings(case)):
@@ -207,6 +204,8 @@ def _less_sure(finding: Finding, case: Case) -> Finding:
         is_about = all(re.fullmatch(cap.of, fact.value) for fact in finding.facts)
         if cap.cause == finding.cause and is_about and evidence(case, cap) is not None:
             finding = finding.at_most(cap.confidence)
+    if finding.cause == "driver_too_old" and driver_suffices(case):
+        return finding.at_most("likely")
     return finding
 
 
@@ -274,23 +273,19 @@ def _evidence_lines(facts: Iterable[Fact]) -> tuple[str, ...]:
 # ---- failures outside the GPU's environment -----------------------------------------------------
 
 
-def _outside(case: Case) -> Outside | None:
+def _outside(case: Case) -> Verdict | None:
     """Return the first area that the log shows to have failed, or None.
 
     A failure on a machine with another maker's GPU alone is one of that GPU if no area is stated.
     """
-    for area in areas().values():
-        facts = case.about("outside", area.id)
+    for name, area in areas().items():
+        facts = case.about("outside", name)
         if facts:
-            return _failure_of(area, facts)
+            return area.replace(evidence=_evidence_lines(facts))
     named = _other_gpus(case)
     if named and case.faults():
-        return _failure_of(areas()["other-gpu"], named)
+        return areas()["other-gpu"].replace(evidence=_evidence_lines(named))
     return None
-
-
-def _failure_of(area: Area, facts: Iterable[Fact]) -> Outside:
-    return Outside(area=area.id, title=area.title, evidence=_evidence_lines(facts), fix=area.fix)
 
 
 def _other_gpus(case: Case) -> list[Fact]:
@@ -300,15 +295,15 @@ def _other_gpus(case: Case) -> list[Fact]:
     return case.symptoms("other-gpu")
 
 
-def _is_outside(finding: Finding, outside: Outside | None, case: Case) -> bool:
+def _is_outside(finding: Finding, outside: Verdict | None, case: Case) -> bool:
     """Whether a failure outside the GPU's environment explains a finding."""
     if outside is None or not all(fact.from_log for fact in finding.facts):
         return False
-    if finding.cause == "install_resolution_failure" and outside.area in ("network", "storage"):
+    if finding.cause == "install_resolution_failure" and outside.cause in ("network", "storage"):
         return True
     if finding.confidence == "possible" and (
         case.first("outside", value="device-assert")  # later calls of CUDA fail because of it
-        or (finding.cause in _OF_BUILDS and outside.area in _FAIL_A_BUILD)
+        or (finding.cause in _OF_BUILDS and outside.cause in _FAIL_A_BUILD)
     ):
         return True
     if finding.cause in _WITHOUT_NVIDIA_GPU and _other_gpus(case):

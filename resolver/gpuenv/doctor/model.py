@@ -92,19 +92,6 @@ class Verdict(Value):
     complete: bool = False
 
 
-class Outside(Value):
-    """A failure that is not one of an NVIDIA GPU's environment.
-
-    Attributes:
-        area: what failed: an id of `catalog.areas`.
-    """
-
-    area: str
-    title: str
-    evidence: tuple[str, ...]
-    fix: str
-
-
 class Diagnosis(Value):
     """The result: verdicts, the best first, or the tests that would settle an open question.
 
@@ -115,14 +102,15 @@ class Diagnosis(Value):
             cause.
         verdicts: empty, with `abstained` false, if nothing failed.
         failures: lines of evidence that something failed, if `abstained`.
-        outside: what failed instead of the GPU's environment, if the log shows it and `abstained`.
+        outside: what failed instead of the GPU's environment, if the log shows it and `abstained`;
+            its cause is an id of `catalog.areas`.
     """
 
     abstained: bool = False
     verdicts: tuple[Verdict, ...] = ()
     next_tests: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
-    outside: Outside | None = None
+    outside: Verdict | None = None
 
 
 def finding_of(confidence: str, cause: str, *facts: Fact | None) -> Finding:

@@ -12,7 +12,7 @@ import msgspec
 from ..doctor.catalog import Cause, causes, tests
 from ..doctor.diagnosis import Examination
 from ..doctor.judge import UNKNOWN_CAUSE
-from ..doctor.model import Diagnosis, Outside, Verdict
+from ..doctor.model import Diagnosis, Verdict
 from ..doctor.origin import Origin
 from ..doctor.remedy import Remedy
 from ..model import Check
@@ -160,7 +160,7 @@ def _abstention_lines(examination: Examination, name: str) -> list[str]:
     return lines
 
 
-def _outside_lines(outside: Outside) -> list[str]:
+def _outside_lines(outside: Verdict) -> list[str]:
     evidence = _cut(f"  {line}" for line in outside.evidence)
     return [outside.title, "evidence:", *evidence, "what to do:", *_wrapped(outside.fix)]
 
@@ -405,10 +405,10 @@ def _origin_json(origin: Origin | None) -> dict[str, object] | None:
     return {"place": origin.place, "reason": origin.reason, "is_evidence": origin.is_evidence}
 
 
-def _outside_json(outside: Outside | None) -> dict[str, object] | None:
+def _outside_json(outside: Verdict | None) -> dict[str, object] | None:
     if outside is None:
         return None
-    return {"area": outside.area, "evidence": list(outside.evidence), "fix": outside.fix}
+    return {"area": outside.cause, "evidence": list(outside.evidence), "fix": outside.fix}
 
 
 def _remedy_json(remedy: Remedy) -> dict[str, object]:
