@@ -163,6 +163,7 @@ def _cause_reasons(facts: ReleaseFacts, causes: Collection[Cause]) -> list[Reaso
 
     Of the packages that have them, other releases may only lack a wheel.
     """
+    causes = _without_bystanders(facts.store, causes)
     # requirement: the packages and versions that have it. There may be hundreds of releases.
     owners: dict[tuple[Identifier, str], set[tuple[str, str]]] = {}
     for cause in causes:
@@ -180,6 +181,27 @@ def _cause_reasons(facts: ReleaseFacts, causes: Collection[Cause]) -> list[Reaso
             for release in facts.store.candidates(name):
                 unusable += facts.reasons(release) if release.needs_build else ()
     return [*reasons, *unusable]
+
+
+def _without_bystanders(store: CandidateStore, causes: Collection[Cause]) -> list[Cause]:
+    """Return causes without those that exclude no other one on their package, if others do."""
+    met: dict[Cause, set[str]] = {}  # the releases that meet the requirement
+    for cause in causes:
+        requirement = cause.requirement
+        if isinstance(requirement, PackageRequirement) and requirement.url is None:
+            ranges = [requirement.specifier]
+            found = store.in_ranges(store.candidates(requirement.name), ranges)
+            met[cause] = {candidate.version for candidate in found}
+    excluding: set[Cause] = set()
+    for one, other in combinations(met, 2):
+        if one.requirement.identifier == other.requirement.identifier:
+            excluding |= {one, other} if met[one].isdisjoint(met[other]) else set()
+    nodes = {cause.requirement.identifier for cause in excluding}
+    return [
+        cause
+        for cause in causes
+        if cause in excluding or cause not in met or cause.requirement.identifier not in nodes
+    ]
 
 
 def _owner(cause: Cause) -> tuple[str, str]:
