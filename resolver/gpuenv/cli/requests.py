@@ -37,7 +37,12 @@ from ..requirements.parse import (
     build_names,
     checked_requirement,
 )
-from ..requirements.pyproject import importable, importable_by_name, read_project
+from ..requirements.pyproject import (
+    has_setup,
+    importable,
+    importable_by_name,
+    read_project,
+)
 from ..requirements.target import TargetEnvironment, normalize_name
 from ..resolve.requested import frameworks_of_flags
 from .flags import ALWAYS_OF_WHEELS, HOST_FLAGS, OF_WHEELS
@@ -323,7 +328,8 @@ def _name_of(
 
 def _nothing_to_solve() -> InputError:
     """Return the error for a request that asks for nothing. A file that is here is named."""
-    hint = "or -r FILE, or --project in a project"
+    of_project = "for the project that is here" if has_setup(".") else "in a project"
+    hint = f"or -r FILE, or --project {of_project}"
     for path in [*importable("."), *importable_by_name(".")][:1]:
         of_conda = "--backend conda " if is_project_file(path.name) else ""
         hint = f"or {of_conda}-r {path}, which is here"
