@@ -156,7 +156,8 @@ def importable(folder: str) -> list[Path]:
 
 def importable_by_name(folder: str) -> list[Path]:
     """Return requirements files that are not `importable`: of subfolders, or of other names."""
-    patterns = ("req*.txt", "*/req*.txt", "*/*/req*.txt", "requirements/*.txt")
+    name = "requir*ment*.txt"
+    patterns = (name, f"*/{name}", f"*/*/{name}", "requirements/*.txt")
     return sorted(path for pattern in patterns for path in Path(folder).glob(pattern))
 
 
