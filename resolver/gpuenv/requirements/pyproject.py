@@ -158,7 +158,7 @@ def importable_by_name(folder: str) -> list[Path]:
     """Return requirements files that are not `importable`: of subfolders, or of other names."""
     name = "requir*ment*.txt"
     patterns = (name, f"*/{name}", f"*/*/{name}", "requirements/*.txt")
-    return sorted(path for pattern in patterns for path in Path(folder).glob(pattern))
+    return sorted({path for pattern in patterns for path in Path(folder).glob(pattern)})
 
 
 def _dynamic_keys(project: _ProjectTable, extras: Sequence[str]) -> list[str]:
