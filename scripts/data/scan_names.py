@@ -651,7 +651,9 @@ class NameScanner:
                 states = {name: release.has(*name) for name in asked}
                 # What is gone stays away, although a text has the word.
                 removed -= {name for name, state in states.items() if state}
-                lacking[line] = {name for name in asked if states[name] is False} | removed
+                # An argument is known of those only that certainly have it.
+                gone = {name for name in asked if states[name] is None and name[1].endswith(")")}
+                lacking[line] = {name for name in asked if states[name] is False} | removed | gone
                 removed |= lacking[line] & present
                 present |= asked - lacking[line]
         return versions, lacking
