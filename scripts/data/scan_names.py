@@ -11,7 +11,9 @@ that show where they change.
 Python runs the top level of a module whenever it imports it. So a name that is missing there makes
 the import fail, and proves that a release beside it does not fit. That all are there proves less.
 Functions, `try` and `if` may not run, and are passed over; so is a module that no `import` at a top
-level reaches.
+level reaches. What functions name, and the arguments that they give, makes the line's `uses`: pairs
+of releases to avoid. A branch that asks for a version, and what was gone for a year when the wheel
+was uploaded, count for nothing. `pythons` are those that lack what a top level imports of them.
 
 Exit status: 0 done, 1 a wheel could not be read.
 """
