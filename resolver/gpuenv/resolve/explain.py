@@ -194,8 +194,9 @@ def _without_bystanders(store: CandidateStore, causes: Collection[Cause]) -> lis
             met[cause] = {candidate.version for candidate in found}
     excluding: set[Cause] = set()
     for one, other in combinations(met, 2):
-        if one.requirement.identifier == other.requirement.identifier:
-            excluding |= {one, other} if met[one].isdisjoint(met[other]) else set()
+        is_same = one.requirement.identifier == other.requirement.identifier
+        if is_same and met[one].isdisjoint(met[other]):
+            excluding |= {one, other}
     nodes = {cause.requirement.identifier for cause in excluding}
     return [
         cause
