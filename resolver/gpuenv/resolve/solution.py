@@ -103,8 +103,10 @@ class Solution:
                 skipped += self._better(name, root.specifier, variants, chosen)
             elif isinstance(root, PackageRequirement):
                 skipped += self._better_of_package(root, self.pinned[root.name])
+        of_variants = {variant.wheel.name for variant in self.variants.values()}
         for name, candidate in self.pinned.items():
-            if candidate.on_path and name not in self._named:
+            is_framework = candidate.on_path or self.store.data.framework(name) is not None
+            if is_framework and name not in self._named | of_variants:
                 root = PackageRequirement(name, (), "")
                 skipped += self._better_of_package(root, candidate)
         for candidate in self.pinned.values():
