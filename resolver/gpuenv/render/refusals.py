@@ -18,7 +18,7 @@ from ..model import Host, Plan, quantity_text, show_pair
 from .text import Line, columns
 from .values import (
     choice_text,
-    is_stated,
+    is_need,
     need_and_found,
     predicate,
     reason_text,
@@ -226,7 +226,7 @@ def _forms(code: str, facts: Mapping[tuple[str, str], Sequence[str]]) -> Iterato
         sentence(code, names, need, haves[need][0]) + " or similar" * (len(haves[need]) > 1)
         for need, names in by_need.items()
     )
-    if is_stated(code):
+    if not is_need(code):
         yield lines([f"{sentence(code, subjects, need, have)} or similar"])
         return
     (last_need, last_have), last = list(facts.items())[-1]

@@ -132,6 +132,11 @@ def is_stated(code: str) -> bool:
     return _FORMS.get(code, "").startswith(":")
 
 
+def is_need(code: str) -> bool:
+    """Return whether a reason says what its subject needs."""
+    return _FORMS.get(code, "{needs}").startswith("{needs}")
+
+
 def need_and_found(reason: Reason) -> tuple[str, str]:
     """Return the need and what was found, one of them with the release that has the need."""
     need, have = reason.need, reason.have

@@ -129,7 +129,7 @@ class PackageRequirement(NodeRequirement):
     def __str__(self) -> str:
         if self.url:
             return f"{self.identifier} @ {self.url.partition('#')[0]}"
-        text = f"{self.identifier}{self.specifier}"
+        text = f"{self.identifier}{self.specifier}".replace("===", "==")  # as people write it
         return f"{text} (in place of {self.replaced})" if self.replaced else text
 
     def with_base(self) -> tuple[PackageRequirement, ...]:
