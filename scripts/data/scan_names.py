@@ -257,10 +257,12 @@ class Release:
         """Return whether a module, or one of which it takes all names, binds one; None is unknown.
 
         What binds it in a function counts, but a text or a comment does not. A compiled module is
-        asked for its stub only.
+        asked for its stub; without one, it may have the name.
         """
         for one in filter(self.texts.__contains__, self.starred(module)):
             text = self.texts[one].replace(COMPILED, "")
+            if not text and self.texts[one]:
+                return None
             if not self.has_word(name, [one]):
                 continue
             if IS_OPEN.search(text) or "exec(" in text:
@@ -326,7 +328,7 @@ class Release:
         own = self.wheel.name.replace("-", "_")
         tops = [module for module in self.texts if "." not in module]
         waiting = [top for top in tops if top.lower() == own]
-        waiting = waiting or [top for top in tops if top in self.tops] or tops
+        waiting = waiting or [top for top in tops if top in self.tops] or [*tops]
         seen: set[str] = set()
         programs = [*self.texts] if is_deep else self.programs
         while waiting or (programs and seen.issubset(tops)):
