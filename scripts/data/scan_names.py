@@ -449,7 +449,8 @@ class TopLevel(ast.NodeVisitor):
 
     def _add(self, module: str, name: str) -> None:
         self.imports += [module, f"{module}.{name}"]
-        self.names.add((module, name))
+        if ".__" not in f"{module}.{name}":  # each module has these
+            self.names.add((module, name))
 
     def visit(self, node: ast.AST) -> None:
         """Take a statement; of a function its decorators and defaults."""
