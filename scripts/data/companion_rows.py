@@ -156,7 +156,7 @@ def named_rows(folder: Path) -> tuple[list[list[Any]], list[list[Any]]]:
         for other in sorted({one for line in lines for one in line.get("uses", ())}):
             found = [line.get("uses", {}).get(other) for line in lines]
             for versions, last, gone in runs(lines, found):
-                text = f"{gone['in']} uses {gone['name']}, which {other} {gone['from']} has not"
+                text = f"{gone['in']} uses {gone['name']}, which {other} {gone['from']} lacks"
                 source = f"{last['file']} (sha256 {last['sha256']})"
                 title = f"{name} {versions} beside {other} {gone['from']}"
                 sides = [[name], versions], [[other], f">={gone['from']}"]
