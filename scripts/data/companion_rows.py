@@ -150,18 +150,21 @@ def named_rows(folder: Path) -> tuple[list[list[Any]], list[list[Any]]]:
             text = (
                 f"{gone['in']} imports {gone['name']}, which Python has before {gone['from']} only"
             )
-            source = f"{last['file']} (sha256 {last['sha256']})"
-            row = [[name], versions, "broken", f"{text}; take an older Python", source]
+            row = [[name], versions, "broken", f"{text}; take an older Python", source_of(last)]
             bad.append([*row, [], None, [], f">={gone['from']}"])
         for other in sorted({one for line in lines for one in line.get("uses", ())}):
             found = [line.get("uses", {}).get(other) for line in lines]
             for versions, last, gone in runs(lines, found):
                 text = f"{gone['in']} uses {gone['name']}, which {other} {gone['from']} lacks"
-                source = f"{last['file']} (sha256 {last['sha256']})"
                 title = f"{name} {versions} beside {other} {gone['from']}"
                 sides = [[name], versions], [[other], f">={gone['from']}"]
-                pairs.append([title, *sides, 0, "avoid", text, source])
+                pairs.append([title, *sides, 0, "avoid", text, source_of(last)])
     return bad, pairs
+
+
+def source_of(line: Line) -> str:
+    """Return the wheel of a line as a source."""
+    return f"{line['file']} (sha256 {line['sha256']})"
 
 
 def runs(
@@ -171,13 +174,17 @@ def runs(
 
     What is older than all lines has the limit of the first one.
     """
-    limits = [gone and gone["from"] for gone in found]
-    places = [0, *(place for place in range(1, len(limits)) if limits[place] != limits[place - 1])]
-    for start, end in pairwise([*places, len(limits)]):
+    for start, end in neighbors([gone and gone["from"] for gone in found]):
         gone = found[end - 1]
         if gone:
             versions = versions_of(lines, start, end)
             yield versions if start else versions.partition(",")[2], lines[end - 1], gone
+
+
+def neighbors(values: Sequence[object]) -> Iterator[tuple[int, int]]:
+    """Yield the start and the end of each run of equal values."""
+    places = [0, *(place for place in range(1, len(values)) if values[place] != values[place - 1])]
+    return pairwise([*places, len(values)])
 
 
 def versions_of(lines: Sequence[Line], start: int, end: int) -> str:
@@ -198,15 +205,14 @@ def merged(lines: list[Any], facts: list[dict[str, Any]]) -> Iterator[Row]:
     newer than one with those of NumPy 2 needs nothing.
     """
     is_array_package = all(fields in ({}, {"numpy": []}, {"numpy": [1]}) for fields in facts)
-    places = [0, *(place for place in range(1, len(facts)) if facts[place] != facts[place - 1])]
-    for start, end in pairwise([*places, len(facts)]):
+    for start, end in neighbors(facts):
         first, last = lines[start], lines[end - 1]
         versions = versions_of(lines, start, end)
         if is_array_package and not start and first.get("numpy") == 1:
             versions = versions.partition(",")[2]
         elif is_array_package and end == len(lines) and last.get("numpy") == 2:
             versions = versions.partition(",")[0]
-        fields = {**facts[start], "source": f"{last['file']} (sha256 {last['sha256']})"}
+        fields = {**facts[start], "source": source_of(last)}
         yield versions, fields, [SCANNED_ON]
 
 

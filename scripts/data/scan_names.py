@@ -28,7 +28,7 @@ import tarfile
 import warnings
 import zlib
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from itertools import pairwise
@@ -240,21 +240,21 @@ class Release:
         if not name or f"{module}.{name}" in self.texts or (module, name) in self.removed:
             return (module, name) in self.removed
         modules = TORCH if module == "torch" else self.starred(module)
+        has_more = self.has_aliases and module in self.packages
         takes_others = any(one not in self.texts for one in modules) and module not in TORCH
         if takes_others or self.has_word(name, (one for one in modules if one in self.texts)):
             is_open = IS_OPEN.search(self.texts[module].replace(COMPILED, "")) is not None
-            is_open |= takes_others or (self.has_aliases and module in self.packages)
+            is_open |= takes_others or has_more
             return not is_open and module not in TORCH and self.binds(module, name) is False
         if "_LazyModule(" in self.texts[module]:
             # transformers 5 has what was BertTokenizerFast under both names.
             names = {name, name.removesuffix("Fast")}
             return not any(self.has_word(one, form=EXPORTED) for one in names)
-        may_have_more = self.has_aliases and module in self.packages
-        is_open = may_have_more or any(IS_OPEN.search(self.texts[one]) for one in modules)
+        is_open = has_more or any(IS_OPEN.search(self.texts[one]) for one in modules)
         return module in TORCH or not (is_open and (self.is_compiled or self.has_word(name)))
 
     def binds(self, module: str, name: str) -> bool | None:
-        """Return whether a module, or one of which it takes all names, binds one; None is unknown.
+        """Return whether a module, or one that it star-imports, binds a name; None if unknown.
 
         What binds it in a function counts, but a text or a comment does not. A compiled module is
         asked for its stub; without one, it may have the name.
@@ -379,7 +379,7 @@ class Release:
 
 
 def origin(node: ast.ImportFrom, module: str, *, is_package: bool) -> str:
-    """Return the module that an `import` in another one takes names of."""
+    """Return the module that a `from ... import` in another module names."""
     parts = module.split(".")
     kept = parts[: len(parts) + is_package - node.level] if node.level else []
     return ".".join([*kept, *filter(None, [node.module])])
@@ -615,12 +615,8 @@ class NameScanner:
                         of_wheel = wanted.setdefault(beside, {})
                         entry = of_wheel.setdefault(wheel.filename, (ranges or [""], [], []))
                         entry[1 + is_used].append(name)
-            gone = [(GONE[n[:2]], *n) for n in needed if n[:2] in GONE]
-            backports = ("standard-", "legacy-", "audioop-")
-            if gone and not any(need.name.startswith(backports) for need in release.requires):
-                python, module, name, user = min(gone, key=lambda one: Version(one[0]))
-                text = f"{module}.{name}".rstrip(".")
-                lines[wheel.filename]["pythons"] = {"from": python, "name": text, "in": user}
+            if release and (gone := lost_by_python(release, needed)):
+                lines[wheel.filename]["pythons"] = gone
             say(wheel.filename)
         for beside, of_wheels in wanted.items():
             for filename, kind, need in self.compared(beside, of_wheels, made):
@@ -666,7 +662,7 @@ class NameScanner:
     def compared(
         self, beside: str, wanted: Mapping[str, Wanted], made: Mapping[str, str]
     ) -> Iterator[tuple[str, str, dict[str, str]]]:
-        """Yield (file, "needs", {"range", "name", "in"}) if METADATA admits too much.
+        """Yield (file, "needs" or "uses", finding) for each wheel whose METADATA admits too much.
 
         Those for which no release fits are left out: what is read there is not what happens. What
         functions name is of the kind "uses". It was gone for a year when nobody can have used it.
@@ -691,25 +687,43 @@ class NameScanner:
                 wrong = next(line for line in reversed(admits) if line not in fitting)
                 found = next(n for n in names if n[:2] in lacking[wrong])
                 yield filename, "needs", named("range", range_of(admits, fitting), found)
-            firsts = []
-            for name in used:
-                if name[:2] not in asked | lost:
-                    continue
-                having = [
-                    place for place, one in enumerate(fitting) if name[:2] not in lacking[one]
-                ]
-                if having and having[-1] + 1 < len(fitting):
-                    minor = line_of(versions[fitting[having[-1] + 1]])
-                    year, rest = uploads.get(minor, LATER)[:4], uploads.get(minor, LATER)[4:]
-                    if f"{int(year) + 1}{rest}" > made[filename]:
-                        firsts.append((having[-1] + 1, name))
+            known = [name for name in used if name[:2] in asked | lost]
+            firsts = list(first_without(known, fitting, lacking))
+            since = {
+                place: uploads.get(line_of(versions[fitting[place]]), LATER) for place, _ in firsts
+            }
+            firsts = [one for one in firsts if year_after(since[one[0]]) > made[filename]]
             if firsts:
                 place, found = min(firsts)
                 yield filename, "uses", named("from", fitting[place], found)
 
 
+def first_without(
+    names: Iterable[Name], lines: Sequence[str], lacking: Mapping[str, Container[tuple[str, str]]]
+) -> Iterator[tuple[int, Name]]:
+    """Yield (place, name): the first of some lines since which no line has a name any more."""
+    for name in names:
+        having = [place for place, line in enumerate(lines) if name[:2] not in lacking[line]]
+        if having and having[-1] + 1 < len(lines):
+            yield having[-1] + 1, name
+
+
+def year_after(time: str) -> str:
+    """Return the upload time that is a year after another one."""
+    return f"{int(time[:4]) + 1}{time[4:]}"
+
+
+def lost_by_python(release: Release, needed: Iterable[Name]) -> dict[str, str] | None:
+    """Return the first Python that lacks a name which an import needs; None if all have it."""
+    gone = [(GONE[name[:2]], name) for name in needed if name[:2] in GONE]
+    backports = ("standard-", "legacy-", "audioop-")
+    if not gone or any(need.name.startswith(backports) for need in release.requires):
+        return None
+    return named("from", *min(gone, key=lambda one: Version(one[0])))
+
+
 def named(kind: str, releases: str, name: Name) -> dict[str, str]:
-    """Return which releases a name excludes, or leaves."""
+    """Return a finding: the releases, the name, and the module that needs it."""
     return {kind: releases, "name": f"{name[0]}.{name[1]}".rstrip("."), "in": name[2]}
 
 

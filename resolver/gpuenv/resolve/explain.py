@@ -184,7 +184,7 @@ def _cause_reasons(facts: ReleaseFacts, causes: Collection[Cause]) -> list[Reaso
 
 
 def _without_bystanders(store: CandidateStore, causes: Collection[Cause]) -> list[Cause]:
-    """Return causes without those that exclude no other one on their package, if others do."""
+    """Return the causes that exclude another on their package; all of a package without such."""
     met: dict[Cause, set[str]] = {}  # the releases that meet the requirement
     for cause in causes:
         requirement = cause.requirement
@@ -508,9 +508,8 @@ def _opposite(
     for parent, requirement in member.agreements.get(agreement.identifier, ()):
         others = requirement.agreement
         is_of_versions = own.code in ("extension-cuda", "cudnn-version")
-        if not (is_of_versions and own.is_topic and others.is_topic) and not others.agrees_with(
-            own
-        ):
+        is_said = is_of_versions and own.is_topic and others.is_topic
+        if not is_said and not others.agrees_with(own):
             return parent, requirement
     return None
 
