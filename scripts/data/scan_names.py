@@ -420,7 +420,7 @@ def parsed(text: str) -> ast.Module:
 LATER = "9999"  # an upload time that is not known
 # What a branch asks before it uses what a release may lack.
 ASKS = re.compile(
-    r"version|hasattr|getattr|TYPE_CHECKING|suppress|_available|raises", re.IGNORECASE
+    r"version|major|minor|hasattr|getattr|TYPE_CHECKING|suppress|_available|raises", re.IGNORECASE
 )
 NOT_USED = re.compile(r"(^|[._])(tests?|testing|conftest|examples?|benchmarks?|setup|docs)([._]|$)")
 # What may not happen when a module is imported, and the annotations, which may be texts.
@@ -446,11 +446,24 @@ class TopLevel(ast.NodeVisitor):
         self.names: set[tuple[str, str]] = set()
         self.given: set[str] = set()
         self._modules: dict[str, str] = {}  # {local name: what it stands for}
+        self._in_function = False
 
     def _add(self, module: str, name: str) -> None:
         self.imports += [module, f"{module}.{name}"]
         if ".__" not in f"{module}.{name}":  # each module has these
             self.names.add((module, name))
+
+    def _import(self, module: str, name: str, bound: str, meaning: str) -> None:
+        """Take an imported name. What a function imports is followed, but does not count: it may be
+        for few users, who have what it needs.
+        """
+        if self._in_function:
+            self.imports += [module, f"{module}.{name}"]
+            self._modules.pop(bound, None)
+        else:
+            self._add(module, "")
+            self._add(module, name)
+            self._modules[bound] = meaning
 
     def visit(self, node: ast.AST) -> None:
         """Take a statement; of a function its decorators and defaults."""
@@ -471,6 +484,11 @@ class TopLevel(ast.NodeVisitor):
         elif isinstance(node, ast.AnnAssign):
             if node.value is not None:
                 self.visit(node.value)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            outer = self._modules, self._in_function
+            self._modules, self._in_function = {**self._modules}, True
+            super().visit(node)
+            self._modules, self._in_function = outer
         elif not (
             isinstance(node, (ast.If, ast.IfExp, ast.BoolOp, ast.With))
             and ASKS.search(ast.unparse(getattr(node, "test", None) or node).partition(":\n")[0])
@@ -490,17 +508,16 @@ class TopLevel(ast.NodeVisitor):
     def visit_Import(self, node: ast.Import) -> None:
         """Take `import a.b`."""
         for alias in node.names:
-            self._add(alias.name, "")
             top = alias.name.partition(".")[0]
-            self._modules[alias.asname or top] = alias.name if alias.asname else top
+            meaning = alias.name if alias.asname else top
+            self._import(alias.name, "", alias.asname or top, meaning)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         """Take `from a.b import c`."""
         module = origin(node, self.package, is_package=True)
-        self._add(module, "")
         for alias in node.names:
-            self._add(module, "" if alias.name == "*" else alias.name)
-            self._modules[alias.asname or alias.name] = f"{module}.{alias.name}"
+            name = "" if alias.name == "*" else alias.name
+            self._import(module, name, alias.asname or alias.name, f"{module}.{alias.name}")
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         """Take `torch.float16`."""
