@@ -13,9 +13,7 @@ from ..doctor.catalog import Cause, causes, tests
 from ..doctor.diagnosis import Examination
 from ..doctor.judge import UNKNOWN_CAUSE
 from ..doctor.model import Diagnosis, Verdict
-from ..doctor.origin import Origin
 from ..doctor.remedy import Remedy
-from ..model import Check
 from .checks import check_lines, checks_json, ok, summary_lines
 from .text import Line, columns
 from .values import choice_text
@@ -61,8 +59,12 @@ def doctor_lines(
     if named and _has_log(examination) and not (verbose or examination.test_results):
         return _short_lines(named[0], examination)
     lines = _verdict_lines(examination, name)
-    checks = _checks_section(examination, verbose=verbose)
-    for section in (_test_lines(examination), checks, _gaps(examination)):
+    if examination.test_results:
+        lines += ["", "tests that were run:"]
+        for result in examination.test_results:
+            test = f"{result.test} on GPU {result.device}"
+            lines.append(f"  {result.status:<7} {test}: {result.evidence}")
+    for section in (_checks_section(examination, verbose=verbose), _gaps(examination)):
         if section:
             lines += ["", *section]
     return lines
@@ -90,12 +92,29 @@ def _verdict_lines(examination: Examination, name: str) -> list[str]:
         return _abstention_lines(examination, name)
     verdicts = _named(diagnosis)
     if not verdicts:
-        return [_no_cause_line(examination, name)]
-    lines = _first_cause_lines(verdicts[0], examination)
-    if verdicts[1:]:
+        checks = examination.checks
+        if checks and not ok(checks):
+            line = "A check failed for a reason that gpuenv does not know; see the checks below."
+        elif name:
+            line = f"No fault of a GPU, its driver or its libraries was found in {name}"
+            line += ", and the checks found none." if checks else "."
+        elif checks:
+            line = "No fault was found."
+        else:
+            line = "No fault of the host was found; nothing else was checked."
+        return [line]
+    first, *others = verdicts
+    lines = [_headline(first), "evidence:"]
+    lines += _cut(f"  {line}" for line in first.evidence[:SHOWN])
+    if len(first.evidence) > SHOWN:
+        lines.append(f"  and {len(first.evidence) - SHOWN} more (--json lists all)")
+    lines += ["what to do:", *_wrapped(fix_text(first, examination, first=True))]
+    if others:
         lines += ["", "also:"]
-        for verdict in verdicts[1:SHOWN]:
-            lines += _further_cause_lines(verdict)
+    for verdict in others[: SHOWN - 1]:
+        title = verdict.title or causes()[verdict.cause].title
+        lines.append(f"  {title} ({verdict.cause}; {CONFIDENCE[verdict.confidence]})")
+        lines += _cut(f"    {line}" for line in verdict.evidence[:1])
     return lines
 
 
@@ -104,15 +123,13 @@ def _short_lines(first: Verdict, examination: Examination) -> list[str]:
     lines = [_headline(first), *_cut(f"  {line}" for line in first.evidence[:1])]
     lines += _wrapped(fix_text(first, examination, first=True))
     origin = examination.origin
-    if origin is not None and not origin.is_evidence:
-        lines.append(_place_of_log(origin))
+    if origin is not None and origin.without_gpu and not origin.is_evidence:
+        lines.append(
+            "The log was read on a machine without a GPU. --here uses this machine as evidence."
+        )
+    elif origin is not None and not origin.is_evidence:
+        lines.append("This machine is not used as evidence. --here uses it.")
     return [*lines, "-v shows all evidence, other causes, and what was not examined."]
-
-
-def _place_of_log(origin: Origin) -> str:
-    if origin.without_gpu:
-        return "The log was read on a machine without a GPU. --here uses this machine as evidence."
-    return "This machine is not used as evidence. --here uses it."
 
 
 def _headline(verdict: Verdict) -> str:
@@ -121,26 +138,11 @@ def _headline(verdict: Verdict) -> str:
     return Line(text, "bad", marked=len(title))
 
 
-def _first_cause_lines(verdict: Verdict, examination: Examination) -> list[str]:
-    lines = [_headline(verdict), "evidence:"]
-    lines += _cut(f"  {line}" for line in verdict.evidence[:SHOWN])
-    if len(verdict.evidence) > SHOWN:
-        lines.append(f"  and {len(verdict.evidence) - SHOWN} more (--json lists all)")
-    lines.append("what to do:")
-    return lines + _wrapped(fix_text(verdict, examination, first=True))
-
-
-def _further_cause_lines(verdict: Verdict) -> list[str]:
-    confidence = CONFIDENCE[verdict.confidence]
-    title = verdict.title or causes()[verdict.cause].title
-    line = f"  {title} ({verdict.cause}; {confidence})"
-    return [line, *_cut(f"    {line}" for line in verdict.evidence[:1])]
-
-
 def _abstention_lines(examination: Examination, name: str) -> list[str]:
     diagnosis = examination.diagnosis
-    if diagnosis.outside is not None:
-        return _outside_lines(diagnosis.outside)
+    if (outside := diagnosis.outside) is not None:
+        evidence = _cut(f"  {line}" for line in outside.evidence)
+        return [outside.title, "evidence:", *evidence, "what to do:", *_wrapped(outside.fix)]
     if not (diagnosis.failures or diagnosis.verdicts):
         return [
             f"Nothing in {name} was printed by a program: paste what the program printed, from its "
@@ -160,35 +162,7 @@ def _abstention_lines(examination: Examination, name: str) -> list[str]:
     return lines
 
 
-def _outside_lines(outside: Verdict) -> list[str]:
-    evidence = _cut(f"  {line}" for line in outside.evidence)
-    return [outside.title, "evidence:", *evidence, "what to do:", *_wrapped(outside.fix)]
-
-
-def _no_cause_line(examination: Examination, name: str) -> str:
-    if examination.checks and not ok(examination.checks):
-        return "A check failed for a reason that gpuenv does not know; see the checks below."
-    if name:
-        line = f"No fault of a GPU, its driver or its libraries was found in {name}"
-        if examination.checks:
-            return f"{line}, and the checks found none."
-        return f"{line}."
-    if examination.checks:
-        return "No fault was found."
-    return "No fault of the host was found; nothing else was checked."
-
-
 # ---- the other sections -------------------------------------------------------------------------
-
-
-def _test_lines(examination: Examination) -> list[str]:
-    if not examination.test_results:
-        return []
-    lines = ["tests that were run:"]
-    for result in examination.test_results:
-        test = f"{result.test} on GPU {result.device}"
-        lines.append(f"  {result.status:<7} {test}: {result.evidence}")
-    return lines
 
 
 def _checks_section(examination: Examination, *, verbose: bool) -> list[str]:
@@ -202,42 +176,32 @@ def _checks_section(examination: Examination, *, verbose: bool) -> list[str]:
     if not failed:
         return []
     lines = [f"{len(failed)} of {len(checks)} checks of {examination.target} failed:"]
-    return lines + _cut(map(_failed_check_line, failed[:SHOWN]))
-
-
-def _failed_check_line(check: Check) -> str:
-    return f"  {check.name} {check.subject}".rstrip() + f": {check.evidence}"
+    for check in failed[:SHOWN]:
+        lines += _cut([f"  {check.name} {check.subject}".rstrip() + f": {check.evidence}"])
+    return lines
 
 
 def _has_log(examination: Examination) -> bool:
     return examination.origin is not None
 
 
-def _origin_lines(origin: Origin) -> list[str]:
-    """Return lines that say whether this machine was evidence, and how to change that."""
-    lines = []
-    if origin.without_gpu:
-        lines.append("The log was read on a machine without a GPU.")
-    if origin.stated:
-        return lines
-    if origin.place == "elsewhere":
-        lines.append(f"The log is from another machine: {origin.reason}.")
-    elif not (origin.is_evidence or origin.without_gpu):
-        lines.append(f"The log may be from another machine: {origin.reason}.")
-    if not origin.is_evidence:
-        lines += [
-            "Nothing of this machine was used as evidence.",
-            "--here says that the log is from this machine; --gpu and --driver describe another.",
-        ]
-    return lines
-
-
 def _gaps(examination: Examination) -> list[str]:
     """Return what was not examined, and how to have it examined."""
     lines = []
     origin = examination.origin
-    if origin is not None:
-        lines += _origin_lines(origin)
+    if origin is not None and origin.without_gpu:
+        lines.append("The log was read on a machine without a GPU.")
+    if origin is not None and not origin.stated:
+        if origin.place == "elsewhere":
+            lines.append(f"The log is from another machine: {origin.reason}.")
+        elif not (origin.is_evidence or origin.without_gpu):
+            lines.append(f"The log may be from another machine: {origin.reason}.")
+        if not origin.is_evidence:
+            lines += [
+                "Nothing of this machine was used as evidence.",
+                "--here says that the log is from this machine; --gpu and --driver describe "
+                "another.",
+            ]
     if examination.other_environment:
         lines.append(f"The active environment was not used: {examination.other_environment}.")
     elif examination.target is None:
@@ -285,10 +249,17 @@ def fix_text(verdict: Verdict, examination: Examination, *, first: bool) -> str:
     remedy = examination.remedy
     if first and remedy is not None:
         parts.append(_remedy_text(remedy, examination))
-    if verdict.cause in CODE_CAUSES:
-        parts += _rebuild_texts(examination)
+    if verdict.cause in CODE_CAUSES:  # what to do about each file without code for a device
+        for check in examination.checks:
+            parts += [f"{owner}: {hint}." for code, owner, hint in check.marks if code == "rebuild"]
     if verdict.cause in LOADER_CAUSES and examination.shadows:
-        parts.append(_loader_text(examination))
+        shown = examination.shadows[:SHADOWS_SHOWN]
+        entries = "; ".join(f"{shadow.entry} from {shadow.variable}" for shadow in shown)
+        target = shlex.quote(examination.target or "DIR")
+        parts.append(
+            f"Remove {entries}, or start the program so that no other library shadows the "
+            f"environment's:\n    gpuenv run --target {target} -- COMMAND"
+        )
     if not parts or verdict.cause == "driver_too_old":
         parts.append(verdict.fix)
     parts = [*verdict.advice, *parts]
@@ -308,7 +279,11 @@ def _remedy_text(remedy: Remedy, examination: Examination) -> str:
         gives = ", ".join(map(choice_text, remedy.choices))
         command = "    " + shlex.join(remedy.command)
         text = f"Make a new environment (no root needed):\n{command}\nIt gives {gives} on {host}."
-        return f"{text}\n{_unsolved_text(remedy)}".strip()
+        if remedy.unsolved:
+            builds = " and ".join(remedy.unsolved)
+            text += f"\nTo keep the version, with a network: {builds} suits it, too."
+            text += f"\n    {shlex.join(remedy.unsolved_command)}"
+        return text
     if remedy.command:
         return f"Look for builds that fit {host}:\n    {shlex.join(remedy.command)}"
     frameworks = ", ".join(remedy.asked)
@@ -319,64 +294,54 @@ def _remedy_text(remedy: Remedy, examination: Examination) -> str:
     return f"No environment for {frameworks} fits {host}. What helps: {changes}."
 
 
-def _unsolved_text(remedy: Remedy) -> str:
-    if not remedy.unsolved:
-        return ""
-    builds = " and ".join(remedy.unsolved)
-    command = shlex.join(remedy.unsolved_command)
-    return f"To keep the version, with a network: {builds} suits it, too.\n    {command}"
-
-
-def _rebuild_texts(examination: Examination) -> list[str]:
-    """Return what to do about each file that has no code for a device."""
-    texts = []
-    for check in examination.checks:
-        for code, owner, hint in check.marks:
-            if code == "rebuild":
-                texts.append(f"{owner}: {hint}.")
-    return texts
-
-
-def _loader_text(examination: Examination) -> str:
-    shown = examination.shadows[:SHADOWS_SHOWN]
-    entries = "; ".join(f"{shadow.entry} from {shadow.variable}" for shadow in shown)
-    target = shlex.quote(examination.target or "DIR")
-    return (
-        f"Remove {entries}, or start the program so that no other library shadows the "
-        f"environment's:\n    gpuenv run --target {target} -- COMMAND"
-    )
-
-
 # ---- JSON ---------------------------------------------------------------------------------------
 
 
 def doctor_json(examination: Examination) -> dict[str, Any]:
     """Return the document of `doctor --json`."""
-    diagnosis = examination.diagnosis
-    verdicts = []
-    for place, verdict in enumerate(diagnosis.verdicts):
-        fix = fix_text(verdict, examination, first=place == 0)
-        verdicts.append(
-            {
-                "cause": verdict.cause,
-                "title": verdict.title or causes()[verdict.cause].title,
-                "confidence": verdict.confidence,
-                "evidence": list(verdict.evidence),
-                "fix": fix,
-                "risk": _risk(causes()[verdict.cause]),
-            }
-        )
+    diagnosis, origin, remedy = examination.diagnosis, examination.origin, examination.remedy
+    outside = diagnosis.outside
+    verdicts = [
+        {
+            "cause": verdict.cause,
+            "title": verdict.title or causes()[verdict.cause].title,
+            "confidence": verdict.confidence,
+            "evidence": list(verdict.evidence),
+            "fix": fix_text(verdict, examination, first=place == 0),
+            "risk": _risk(causes()[verdict.cause]),
+        }
+        for place, verdict in enumerate(diagnosis.verdicts)
+    ]
+    target = shlex.quote(examination.target or "DIR")
+    next_tests = []  # each tells causes apart: what a pass shows, and a command
+    for name in diagnosis.next_tests:
+        test = tests()[name]
+        command = test.command or f"gpuenv verify --target {target}"
+        if test.probe:
+            command = f"gpuenv doctor LOG --probe --target {target}"
+        next_tests.append({"test": name, "shows": test.shows, "command": command})
     return {
         "abstained": diagnosis.abstained,
         "verdicts": verdicts,
         "failures": list(diagnosis.failures),
         "facts": list(map(msgspec.structs.asdict, examination.facts)),
-        "next_tests": [_next_test_json(test, examination) for test in diagnosis.next_tests],
-        "outside": _outside_json(diagnosis.outside),
-        "origin": _origin_json(examination.origin),
+        "next_tests": next_tests,
+        "outside": outside
+        and {"area": outside.cause, "evidence": list(outside.evidence), "fix": outside.fix},
+        "origin": origin
+        and {"place": origin.place, "reason": origin.reason, "is_evidence": origin.is_evidence},
         "tests": list(map(msgspec.structs.asdict, examination.test_results)),
         "checks": checks_json(examination.checks)["checks"],
-        "remedy": _remedy_json(examination.remedy) if examination.remedy else None,
+        "remedy": remedy
+        and {
+            "asked": list(remedy.asked),
+            "command": list(remedy.command),
+            "gives": list(map(choice_text, remedy.choices)),
+            "needs_driver": remedy.needs_driver,
+            "failure": remedy.failure,
+            "risk": "makes a new environment beside the present one",
+            "changes": [{"change": change, "gives": gives} for change, gives in remedy.changes],
+        },
     }
 
 
@@ -387,37 +352,3 @@ def _risk(cause: Cause) -> str:
     if cause.scope == "program":
         return "changes the program"
     return "makes a new environment beside the present one"
-
-
-def _next_test_json(test: str, examination: Examination) -> dict[str, str]:
-    """Return a test that tells causes apart: its name, what a pass shows, and a command."""
-    target = shlex.quote(examination.target or "DIR")
-    row = tests()[test]
-    command = row.command or f"gpuenv verify --target {target}"
-    if row.probe:
-        command = f"gpuenv doctor LOG --probe --target {target}"
-    return {"test": test, "shows": row.shows, "command": command}
-
-
-def _origin_json(origin: Origin | None) -> dict[str, object] | None:
-    if origin is None:
-        return None
-    return {"place": origin.place, "reason": origin.reason, "is_evidence": origin.is_evidence}
-
-
-def _outside_json(outside: Verdict | None) -> dict[str, object] | None:
-    if outside is None:
-        return None
-    return {"area": outside.cause, "evidence": list(outside.evidence), "fix": outside.fix}
-
-
-def _remedy_json(remedy: Remedy) -> dict[str, object]:
-    return {
-        "asked": list(remedy.asked),
-        "command": list(remedy.command),
-        "gives": list(map(choice_text, remedy.choices)),
-        "needs_driver": remedy.needs_driver,
-        "failure": remedy.failure,
-        "risk": "makes a new environment beside the present one",
-        "changes": [{"change": change, "gives": gives} for change, gives in remedy.changes],
-    }
