@@ -447,6 +447,16 @@ class CompatibilityData:
         """
         return distribution in self._tables.extension_libraries
 
+    def other_library_major(self, distribution: str) -> int:
+        """Return the CUDA major of a library that no convolution runs, such as NCCL; 0 if none.
+
+        R1 applies to it where no framework decides which driver is needed.
+        """
+        is_judged = self.is_library(distribution) or self.is_extension(distribution)
+        if is_judged or distribution not in self._libraries:
+            return 0
+        return self._releases_of(distribution).major or 0
+
     def covers(self, distribution: str) -> bool:
         """Return whether the data has the builds of a distribution: a framework, or a library."""
         return distribution in self._framework_distributions or self.is_library(distribution)

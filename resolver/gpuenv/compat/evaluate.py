@@ -868,6 +868,9 @@ def _device_findings(
             yield from _about(driver_reasons(package.subject, package.toolkit, host, data), package)
     # Without a CUDA build or toolkit, R1 counts by the CUDA major of the libraries.
     judge = library_reasons if toolkits else requested_library_reasons
+    for package in packages if not toolkits else ():
+        if major := data.other_library_major(package.distribution):
+            yield from _about(driver_reasons(package.subject, (major, 0), host, data), package)
     for package in libraries:
         library = package.library
         if library is not None and library.by_cuda and torch is not None:

@@ -215,7 +215,7 @@ def _missing(facts: ReleaseFacts, cause: Cause) -> list[Reason]:
     """Return why no release can be chosen for the requirement of a cause, if one reason is enough.
 
     The compatibility data tells it of its packages. For others, it would take the dependencies of
-    every release; of companions, the data has the device code and the toolkit.
+    every release; of companions and other libraries, the data has the device code or the toolkit.
     """
     requirement, store = cause.requirement, facts.store
     dependent = " ".join(_owner(cause)).strip()
@@ -229,8 +229,10 @@ def _missing(facts: ReleaseFacts, cause: Cause) -> list[Reason]:
     missing = missing_release_reason(store, requirement, constraints)
     if missing is not None:
         return [missing.replace(dependent=dependent)]
-    has_facts = store.data.covers(name) or not store.request.may_build(name)
-    if requirement.url is not None or not (has_facts or store.data.is_extension(name)):
+    data = store.data
+    has_facts = data.covers(name) or not store.request.may_build(name)
+    is_judged = has_facts or data.is_extension(name) or data.other_library_major(name)
+    if requirement.url is not None or not is_judged:
         return []
     judge = facts.reasons_with_libraries if has_facts else facts.reasons
     against = list(_reasons_against_all(judge, _in_range(store, requirement)))

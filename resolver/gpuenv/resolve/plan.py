@@ -180,6 +180,7 @@ def _needs(solution: Solution) -> Needs:
     toolkits += [claim.lower for claim in claims if claim.lower is not None]
     if not toolkits:
         majors = [candidate.library.cuda_major for candidate in pinned if candidate.library]
+        majors += [store.data.other_library_major(candidate.name) for candidate in pinned]
         toolkits = [(major, 0) for major in majors if major]
     if not host.gpus or not toolkits:
         return needs

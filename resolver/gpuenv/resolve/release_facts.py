@@ -172,9 +172,12 @@ class ReleaseFacts:
             return evaluate.build_reasons(subject, None, self._host, self._data, on_path=on_path)
         library = candidate.library
         if library is None and not (self._data.is_library(candidate.name) and self._host.gpus):
-            if not self._data.is_extension(candidate.name):
+            if self._data.is_extension(candidate.name):
+                return evaluate.jetson_reasons(subject, self._host)
+            major = self._data.other_library_major(candidate.name) if self._host.gpus else 0
+            if not major:
                 return ()
-            return evaluate.jetson_reasons(subject, self._host)
+            return evaluate.driver_reasons(subject, (major, 0), self._host, self._data)
         reasons = evaluate.requested_library_reasons(subject, library, self._host, self._data)
         needs_driver = library is not None and library.cuda_majors()
         return reasons + self._host_reasons if needs_driver else reasons
