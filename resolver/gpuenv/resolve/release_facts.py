@@ -167,18 +167,17 @@ class ReleaseFacts:
             return ()  # the properties of the variant say what it needs
         if candidate.build is not None:
             return self._reasons_of_build(candidate.build)
-        subject, on_path = f"{candidate.name} {candidate.version}", candidate.on_path
+        host, data, name = self._host, self._data, candidate.name
+        subject, on_path = f"{name} {candidate.version}", candidate.on_path
         if candidate.framework is not None:
-            return evaluate.build_reasons(subject, None, self._host, self._data, on_path=on_path)
+            return evaluate.build_reasons(subject, None, host, data, on_path=on_path)
         library = candidate.library
-        if library is None and not (self._data.is_library(candidate.name) and self._host.gpus):
-            if self._data.is_extension(candidate.name):
-                return evaluate.jetson_reasons(subject, self._host)
-            major = self._data.other_library_major(candidate.name) if self._host.gpus else 0
-            if not major:
-                return ()
-            return evaluate.driver_reasons(subject, (major, 0), self._host, self._data)
-        reasons = evaluate.requested_library_reasons(subject, library, self._host, self._data)
+        if library is None and not (data.is_library(name) and host.gpus):
+            if data.is_extension(name):
+                return evaluate.jetson_reasons(subject, host)
+            major = data.other_library_major(name) if host.gpus else 0
+            return evaluate.driver_reasons(subject, (major, 0), host, data) if major else ()
+        reasons = evaluate.requested_library_reasons(subject, library, host, data)
         needs_driver = library is not None and library.cuda_majors()
         return reasons + self._host_reasons if needs_driver else reasons
 

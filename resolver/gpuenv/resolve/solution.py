@@ -156,7 +156,8 @@ class Solution:
             for candidate in self.provider.admitted(root)[:MAX_BETTER]:
                 if candidate is chosen:
                     return
-                yield self._rejection(candidate, name, facts.reasons(candidate))
+                release = candidate.with_extras(root.extras)
+                yield self._rejection(release, name, facts.reasons(candidate))
             return
         candidates = store.candidates(name)
         yield from self._better(name, root.specifier, candidates, chosen)
@@ -206,8 +207,16 @@ class Solution:
         }
 
     def _is_requested(self, build: Build) -> bool:
-        """Return whether the request admits a build, its cuDNN and its companions."""
+        """Return whether the request admits a build, its cuDNN and its companions.
+
+        What other chosen packages require of the framework must admit it, too.
+        """
         versions = {build.name: build.version, **dict(build.companions)}
+        for name, _, required in self._requirements.get(build.name, ()):
+            if name in versions or not isinstance(required, PackageRequirement):
+                continue
+            if not contains(required.specifier, build.version):
+                return False
         if build.cuda is not None and build.cudnn is not None:
             versions[f"nvidia-cudnn-cu{build.cuda[0]}"] = build.cudnn
         for root in self.roots:
