@@ -45,6 +45,10 @@ _NOTHING_HELPS = (
     "no small change of the request, the driver or the Python helps; change several of the "
     "requirements that the reasons name, or use another host"
 )
+_NOT_PROVED = (
+    "nothing else helps, but an index that cannot be reached may have a build: solve where it can "
+    "be reached, or name its files with --find-links"
+)
 
 
 def explanation_lines(explanation: Explanation, used: int = 1, *, verbose: bool) -> list[str]:
@@ -138,7 +142,8 @@ def change_lines(changes: Sequence[Change], reasons: Sequence[Reason]) -> list[s
             advice += wrapped(
                 f"correct the name {others}, or give its index: --extra-index-url URL", ""
             )
-        return advice or wrapped(_NOTHING_HELPS, "")
+        is_proved = all(reason.code != "index-failed" for reason in reasons)
+        return advice or wrapped(_NOTHING_HELPS if is_proved else _NOT_PROVED, "")
     lines = ["what helps (each change is sufficient):"]
     for change in changes:
         lines += wrapped(f"{change.change}: gives {change.gives}", INDENT)
