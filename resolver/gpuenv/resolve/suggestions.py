@@ -192,7 +192,8 @@ def smallest_changes(
     edits.sort(key=lambda chosen: _steps_back(alternatives.texts, chosen))
     yield from alternatives.edited(chosen for chosen in edits if None not in chosen.values())
     yield from _fewer_limits(alternatives)
-    host_may_help = not codes & _REQUEST_CODES
+    # What a dependency lacks, another release of the request's packages may not need.
+    host_may_help = not {one.code for one in reasons if not one.dependent} & _REQUEST_CODES
     if host_may_help:
         if codes & _PYTHON_CODES:
             yield from alternatives.on_first(what_if.pythons(host))
