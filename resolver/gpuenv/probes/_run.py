@@ -1,4 +1,4 @@
-"""Start one probe: python -B -I _run.py [--parent=PID] PROBE.py OPTIONS.
+"""Start one probe: python -B [-I] _run.py [--parent=PID] PROBE.py OPTIONS.
 
 With --parent the probe is killed when its parent ends, however it ends (Linux, prctl(2)).
 
@@ -42,6 +42,8 @@ def main() -> None:
         end_with_parent(int(sys.argv.pop(1).partition("=")[2]))
     path = os.path.abspath(sys.argv.pop(1))
     folder, file_name = os.path.split(path)
+    if not sys.flags.isolated:
+        sys.path = [entry for entry in sys.path if entry != os.path.dirname(__file__)]
     package = ModuleType(PACKAGE)
     package.__path__ = [folder]
     sys.modules[PACKAGE] = package

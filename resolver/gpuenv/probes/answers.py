@@ -155,6 +155,7 @@ class Interpreter(TypedDict):
     is_system: bool  # it belongs to no environment
     managed: str  # the file that forbids installers to write here, or ""
     path: list[str]  # sys.path
+    hidden: list[list[str]]  # (path that hides a module, what lets programs find it)
     purelib: str
     platlib: str
     markers: dict[str, str]  # the variables of environment markers

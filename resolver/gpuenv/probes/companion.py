@@ -116,6 +116,7 @@ def probe(options: Options) -> CompanionAnswer:
     """
     with tempfile.TemporaryDirectory(prefix="gpuenv-probe-") as folder:
         os.environ.update(XDG_CACHE_HOME=folder, XDG_CONFIG_HOME=folder, HF_HUB_OFFLINE="1")
+        os.environ["NUMBA_CACHE_DIR"] = folder  # otherwise the __pycache__ of each package
         setting = choose_keras_backend()
         answer = examine(options)
     if setting and options["name"] == "keras":

@@ -32,8 +32,10 @@ def difference(path: str, recorded_size: str, recorded_digest: str) -> str:
     """Return what is wrong with a file; "" if nothing is."""
     try:
         size = os.stat(path).st_size
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return "missing"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
     if recorded_size.isdigit() and size != int(recorded_size):
         return f"{size} bytes, not {recorded_size}"
     if not recorded_digest.startswith("sha256="):

@@ -10,12 +10,17 @@ import importlib.util
 import os
 import platform
 import re
+import site
 import sys
 import sysconfig
+from importlib.machinery import all_suffixes
 from typing import TypedDict
 
 from ._common import run
 from .answers import Interpreter
+
+NOT_IMPORTED = {"setup", "test", "tests"}  # of projects; programs import no other of the name
+USERS, WORKING = "the user's own packages", "the working folder"
 
 
 class Options(TypedDict):
@@ -64,6 +69,43 @@ def module_file(name: str) -> str | None:
     return None if spec is None else spec.origin
 
 
+def folders_before() -> dict[str, str]:
+    """Return {folder: what lets programs search it before the environment's}."""
+    listed = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    folders = {os.path.abspath(folder): "PYTHONPATH" for folder in listed}
+    if sys.prefix == sys.base_prefix and not os.environ.get("PYTHONNOUSERSITE"):
+        folders[site.getusersitepackages()] = USERS
+    folders.setdefault(os.getcwd(), WORKING)
+    return folders
+
+
+def hidden_modules() -> list[list[str]]:
+    """Return [path, what lets programs find it] of what hides a module of the environment.
+
+    The interpreter of the probes is isolated, so that it does not search these folders.
+    """
+    hidden = []
+    for folder, reason in folders_before().items():
+        names = sorted(os.listdir(folder)) if os.access(folder, os.R_OK | os.X_OK) else []
+        for name in names:
+            path = os.path.join(folder, name)
+            inner = os.path.join(path, "__init__.py")
+            module = name.partition(".")[0]
+            if module in NOT_IMPORTED or not module.isidentifier():
+                continue
+            if os.path.isfile(inner):
+                path = inner
+            elif name[len(module) :] not in all_suffixes():
+                continue
+            found = module_file(module) or ""
+            # Python searches the user's own packages after its standard library.
+            is_later = reason == USERS and "-packages" not in found
+            is_other = os.path.isabs(found) and os.path.realpath(found) != os.path.realpath(path)
+            if is_other and not is_later:
+                hidden.append([os.path.join(folder, name), reason])
+    return hidden
+
+
 def probe(options: Options) -> Interpreter:
     """Return the answer that this file's docstring describes."""
     managed = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
@@ -80,6 +122,7 @@ def probe(options: Options) -> Interpreter:
         "purelib": sysconfig.get_path("purelib"),
         "platlib": sysconfig.get_path("platlib"),
         "markers": marker_variables(),
+        "hidden": hidden_modules(),
         "imports": {name: module_file(name) for name in options["imports"]},
     }
 

@@ -18,6 +18,7 @@ from ..compat.data import CompatibilityData
 from ..errors import InputError
 from ..model import Check, Host, Lock
 from ..probes.answers import CudnnAnswer
+from ..probes.interpreter import WORKING
 from ..requirements.versions import parse_requirement
 from . import companions, devices, installed, loader
 from .cudnn_log import Logged
@@ -84,6 +85,9 @@ def verify(
         if first.answer is None:
             return (Check("interpreter", "", "fail", first.failure, seconds=first.seconds),)
         survey = read_survey(first.answer)
+        # What programs find instead of the environment's is what must be imported.
+        found_instead = {reason for _, reason in survey.interpreter["hidden"]}
+        children.isolated = found_instead <= {WORKING}
         place = loader.Place(
             lock=lock,
             survey=survey,

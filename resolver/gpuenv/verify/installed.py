@@ -8,6 +8,8 @@ import os
 import re
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from packaging.markers import Marker, UndefinedEnvironmentName
 from packaging.specifiers import SpecifierSet
@@ -50,6 +52,10 @@ def survey_checks(lock: Lock | None, survey: Survey, data: CompatibilityData) ->
         status = "fail"
         evidence += f"; the lock is for Python {show_pair(needed)}"
     checks = [Check("interpreter", "", status, evidence)]
+    if interpreter["hidden"]:
+        hidden = [f"{path} ({reason})" for path, reason in interpreter["hidden"]]
+        texts = f"programs import {first_texts(hidden, ', ')} instead of the environment's"
+        checks.append(Check("interpreter", "path", "unknown", texts))
     if lock is not None:
         checks.append(_version_check(lock, survey.versions))
         if lock.variants:
@@ -208,6 +214,11 @@ def _holds(requirement: Requirement, variables: dict[str, str]) -> bool:
     return holds
 
 
+def _is_bytecode(path: str) -> bool:
+    """Return whether a path is bytecode, or a folder of it, which virtualenv records."""
+    return path.endswith((".pyc", "__pycache__"))
+
+
 # ---- files and owners ---------------------------------------------------------------------------
 
 
@@ -239,7 +250,7 @@ def compare_files(
     for file in survey.files:
         folder, name = os.path.split(file.path)
         of_installer = folder.endswith(".dist-info") and name in _INSTALLER_FILES
-        if file.owner in own and not of_installer and not name.endswith(".pyc"):
+        if file.owner in own and not of_installer and not _is_bytecode(file.path):
             files.append(file)
     hashed = frozenset(file for file in files if changed is None or file.owner in changed)
     # A file without a name: nothing is left of it, however this process ends.
@@ -260,7 +271,7 @@ def file_checks(survey: Survey, comparison: Comparison, data: CompatibilityData)
         wrong = {comparison.files[number]: reason for number, reason in answer["wrong"]}
     owners: dict[str, dict[str, RecordedFile]] = {}
     for file in survey.files:
-        if not file.path.endswith(".pyc") and ".dist-info/" not in file.path:
+        if not _is_bytecode(file.path) and ".dist-info/" not in file.path:
             owners.setdefault(file.path, {})[file.owner] = file
     shared = {path: list(files.values()) for path, files in owners.items() if len(files) > 1}
     checks = [_owner_check(survey, shared, wrong, data)]
@@ -401,6 +412,9 @@ def _damaged_records(survey: Survey) -> Iterator[tuple[str, str]]:
     for row in survey.distributions:
         if not row.has_own_record or not row.info.endswith(".dist-info"):
             continue
+        url = editable_url(row.info)
+        if url and not os.path.exists(url2pathname(urlsplit(url).path)):
+            yield row.name, f"is an editable install of {url}, which is not there"
         if row.name not in recorded:
             yield row.name, "has no RECORD"
         elif not row.read_text("RECORD").endswith(("\n", "/RECORD,,")):
@@ -430,7 +444,7 @@ def _unrecorded(survey: Survey, comparison: Comparison) -> list[str]:
     for folder in sorted(filter(os.path.isdir, folders)):
         for name in sorted(os.listdir(folder)):
             path = os.path.join(folder, name)
-            if path in owned or os.path.isdir(path) or name.endswith(".pyc"):
+            if path in owned or os.path.isdir(path) or _is_bytecode(path):
                 continue
             linked = os.path.basename(os.readlink(path)) if os.path.islink(path) else name
             if os.path.join(folder, linked) not in owned:

@@ -65,6 +65,7 @@ class Children:
         turns: bool = False,
     ) -> None:
         self._python, self._env, self._deadline, self._probes = python, dict(env), deadline, probes
+        self.isolated = True
         self._turn = threading.Lock() if turns else contextlib.nullcontext()
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
@@ -90,8 +91,9 @@ class Children:
 
         Then its process group is killed.
 
-        The interpreter runs isolated (no PYTHONPATH, no user site, no script folder on sys.path)
-        and writes no bytecode. The loader variables are the user's.
+        The interpreter writes no bytecode. It runs isolated (no PYTHONPATH, no user site, no
+        script folder on sys.path), unless `isolated` is set to false. The loader variables are the
+        user's.
 
         Args:
             more: environment variables in addition to those of this object.
@@ -99,7 +101,8 @@ class Children:
         """
         script = os.path.join(self._probes, f"{probe}.py")
         launcher = [LAUNCHER, f"--parent={os.getpid()}"]
-        command = [self._python, "-B", "-I", *launcher, script, json.dumps(options)]
+        flags = ["-B", "-I"] if self.isolated else ["-B"]
+        command = [self._python, *flags, *launcher, script, json.dumps(options)]
         # Files instead of pipes: a grandchild that keeps them open delays nothing.
         with (
             self._turn if options.get("device") else contextlib.nullcontext(),
