@@ -33,7 +33,7 @@ def add(env, name, files, version="1.0", installer="pip", *, requires=()):
     write_files(site, files)
     write_record(site, name, version, files, requires=requires, texts=texts)
     with (site / f"{name}-{version}.dist-info" / "RECORD").open("a") as record:
-        record.write(f"{name}/__pycache__/gone.cpython-311.pyc,,\n")
+        record.write(f"{name}/__pycache__/gone.cpython-311.pyc,,\n{name}/__pycache__,,\n")
 
 
 def surveyed(env, *, fast=False):

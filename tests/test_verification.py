@@ -413,11 +413,18 @@ def test_a_framework_without_a_probe_is_imported(env):
     assert "1.0" in check.evidence
 
 
-def test_the_working_folder_is_not_imported_from(env, native, tmp_path, monkeypatch):
-    """A torch.py of the user's, like the probe of that name, must not be taken for torch."""
-    (tmp_path / "torch.py").write_text("raise SystemExit('the wrong torch')\n")
-    monkeypatch.chdir(tmp_path)
-    test_a_framework({"name": ""}, env, native, tmp_path)
+@pytest.mark.parametrize("reason", ["the working folder", "PYTHONPATH"])
+def test_what_programs_import_instead(reason, env, native, tmp_path, monkeypatch):
+    """The working folder is only mentioned; with PYTHONPATH, all programs find its torch.py."""
+    (tmp_path / "torch.py").write_text("raise ImportError('the wrong torch')\n")
+    case = {"name": "", "status": "unknown", "says": [f"torch.py ({reason})"]}
+    if reason == "PYTHONPATH":
+        case["env"] = {reason: str(tmp_path)}
+        with pytest.raises(AssertionError, match="the wrong torch"):
+            test_a_framework(case, env, native, tmp_path)
+    else:
+        monkeypatch.chdir(tmp_path)
+        test_a_framework(case, env, native, tmp_path)
 
 
 def test_a_stub_of_the_driver_in_a_loader_variable(tmp_path):

@@ -29,7 +29,7 @@ from .log_reader import read_log
 from .model import Diagnosis, Fact
 from .origin import Origin, find_origin, other_packages
 from .other_binaries import other_binary_facts
-from .remedy import Remedy, Solve, find_remedy, machine_of, remedy_for_log
+from .remedy import Remedy, Solve, find_remedy, machine_of, remedy_for_log, repairs
 from .stream import unpacked
 
 _CHUNK = 1 << 16  # bytes of a log that are read at once
@@ -73,6 +73,8 @@ class Examination(Value):
         checks: the checks of the environment.
         test_results: the probe tests that were run.
         remedy: the result of a new solve, if the first verdict calls for one.
+        repairs: commands that install in the environment what is missing, damaged or of a release
+            that another package does not accept.
         shadows: entries of loader variables that shadow the environment's libraries.
         origin: where the log comes from, and so whether this machine was used as evidence; None
             without a log.
@@ -86,6 +88,7 @@ class Examination(Value):
     checks: tuple[Check, ...]
     test_results: tuple[probe_tests.Shown, ...]
     remedy: Remedy | None
+    repairs: tuple[tuple[str, ...], ...]
     shadows: tuple[Shadow, ...]
     origin: Origin | None
     other_environment: str = ""
@@ -177,6 +180,7 @@ def examine(
         checks=environment.checks,
         test_results=environment.test_results,
         remedy=remedy,
+        repairs=repairs(environment.checks, installed) if installed is not None else (),
         shadows=environment.shadows if is_evidence else (),
         origin=origin,
         other_environment=environment.difference,

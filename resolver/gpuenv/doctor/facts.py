@@ -46,6 +46,7 @@ _ABSENCES = (
     ("module", "missing"),
     ("device-node", "missing"),
     ("cuda-built", "none"),
+    ("maybe", "requirements"),  # that are not met: most environments run all the same
 )
 
 

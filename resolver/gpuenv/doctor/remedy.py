@@ -16,7 +16,8 @@ from ..compat.evaluate import build_reasons
 from ..compat.extensions import FRAMEWORK
 from ..detect.described import describe
 from ..errors import GpuEnvError, InputError, NoSolutionError
-from ..model import Build, Choice, Framework, Host, Plan, Request, Value, show_pair
+from ..model import Build, Check, Choice, Framework, Host, Plan, Request, Value, show_pair
+from ..verify.survey import Survey
 from .catalog import causes, toolkit_driver
 from .facts import Case
 from .origin import stated_gpus
@@ -218,6 +219,39 @@ def _command(
     if not os.path.isdir(folder):  # an interpreter: DIR/bin/python
         folder = os.path.dirname(os.path.dirname(folder))
     return (*command, "--target", f"{folder}-new")
+
+
+# ---- repairs ------------------------------------------------------------------------------------
+
+
+def repairs(checks: Iterable[Check], installed: Survey) -> tuple[tuple[str, ...], ...]:
+    """Return the commands that install what failed checks of an environment ask for.
+
+    The release of a framework is not changed, and a build that only its own index has is left out.
+    """
+    versions, python = installed.versions, installed.interpreter["executable"]
+    tool: tuple[str, ...] = ("uv", "pip", "{}", "--python", python)
+    again = ("--reinstall", "--no-deps")
+    if "pip" in versions:
+        tool, again = (python, "-m", "pip", "{}"), ("--ignore-installed", "--no-deps")
+    damaged, required, twice = set(), dict[str, SpecifierSet](), set()
+    for code, name, value in (mark for check in checks for mark in check.marks):
+        if code == "damaged" and "+" not in value:
+            damaged.add(f"{name}=={value}")
+        elif code == "required" and not (name in _FRAMEWORKS and name in versions):
+            required[name] = required.get(name, SpecifierSet()) & SpecifierSet(value)
+        elif code == "two-owners":
+            twice.update(value.split())
+    if twice:
+        return (tuple(word.format("uninstall") for word in tool) + tuple(sorted(twice)),)
+    install = tuple(word.format("install") for word in tool)
+    commands = []
+    if damaged:
+        commands.append((*install, *again, *sorted(damaged)))
+    if required:
+        names = (f"{name}{specifier}" for name, specifier in sorted(required.items()))
+        commands.append((*install, *names))
+    return tuple(commands)
 
 
 # ---- the machine of a log -----------------------------------------------------------------------

@@ -260,7 +260,10 @@ def fix_text(verdict: Verdict, examination: Examination, *, first: bool) -> str:
             f"Remove {entries}, or start the program so that no other library shadows the "
             f"environment's:\n    gpuenv run --target {target} -- COMMAND"
         )
-    if not parts or verdict.cause == "driver_too_old":
+    if first and examination.repairs:
+        commands = [f"    {shlex.join(command)}" for command in examination.repairs]
+        parts.insert(0, "\n".join(["Repair the environment:", *commands]))
+    if not parts or verdict.cause in ("driver_too_old", "companion_binary_mismatch"):
         parts.append(verdict.fix)
     parts = [*verdict.advice, *parts]
     cause = causes()[verdict.cause]

@@ -86,8 +86,7 @@ def verify(
             return (Check("interpreter", "", "fail", first.failure, seconds=first.seconds),)
         survey = read_survey(first.answer)
         # What programs find instead of the environment's is what must be imported.
-        found_instead = {reason for _, reason in survey.interpreter["hidden"]}
-        children.isolated = found_instead <= {WORKING}
+        children.isolated = {reason for _, reason in survey.interpreter["hidden"]} <= {WORKING}
         place = loader.Place(
             lock=lock,
             survey=survey,
@@ -106,8 +105,7 @@ def verify(
             convolutions = [pool.submit(run, ordinal) for ordinal in range(len(gpus))]
         present = frameworks
         if lock is None:  # a namespace package (the remains of an uninstallation) has no file
-            files_of = first.answer["imports"]
-            present = [row for row in frameworks if os.path.isabs(files_of[row[1]] or "")]
+            present = [row for row in frameworks if os.path.isabs(survey.origin(row[1]))]
         # After cuDNN's own checks: one that hangs must not keep a scarce device from these.
         use = {"device": device, "devices": len(host.gpus)}
         running = [

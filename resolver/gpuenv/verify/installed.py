@@ -149,7 +149,8 @@ def dependency_check(survey: Survey, data: CompatibilityData, overrides: Sequenc
     Markers are evaluated for the target's interpreter.
     """
     versions, requirements = survey.versions, _requirements(survey, Overrides(overrides))
-    problems: dict[str, Mark] = {}
+    problems: dict[str, str] = {}  # text -> the distribution that is required
+    accepted: dict[str, SpecifierSet] = {}
     count, replaced = 0, {}
     pending = [(name, "") for name, own in requirements.items() if own]
     known = set(pending)
@@ -168,12 +169,13 @@ def dependency_check(survey: Survey, data: CompatibilityData, overrides: Sequenc
                 if others:
                     replaced[required] = others[0]
             version = versions.get(replaced.get(required, required))
-            mark = ("dependency", name, required)
+            specifier = SpecifierSet(requirement.specifier)
+            accepted[required] = accepted.get(required, SpecifierSet()) & specifier
             if version is None:
-                problems.setdefault(f"{text}, which is not installed", mark)
-            elif not SpecifierSet(requirement.specifier).contains(version, prereleases=True):
+                problems[f"{text}, which is not installed"] = required
+            elif not specifier.contains(version, prereleases=True):
                 present = replaced.get(required, required)
-                problems.setdefault(f"{text}; {present} {version} is installed", mark)
+                problems[f"{text}; {present} {version} is installed"] = required
             wanted = {(required, wanted_extra) for wanted_extra in requirement.extras}
             pending += wanted - known
             known |= wanted
@@ -184,7 +186,7 @@ def dependency_check(survey: Survey, data: CompatibilityData, overrides: Sequenc
         return Check("dependencies", "", "pass", evidence)
     # A package of conda may have what a wheel requires under another name.
     status = "unknown" if survey.conda else "fail"
-    marks = tuple(problems[text] for text in sorted(problems))
+    marks = tuple(("required", name, str(accepted[name])) for name in sorted({*problems.values()}))
     return Check("dependencies", "", status, first_texts(sorted(problems)), marks=marks)
 
 
@@ -370,20 +372,26 @@ def _file_checks(
     texts = [f"{name} {problem}: reinstall it" for name, problem in damaged]
     marks: list[Mark] = [("no-record", name, "") for name, _ in damaged]
     prefix = survey.interpreter["prefix"]
-    missing, changed, data = [], [], []
+    faults: dict[str, list[str]] = {}  # by distribution
+    data = []
     for file, reason in wrong.items():
         parts = os.path.relpath(file.path, prefix).split(os.sep)
         of_nvidia = file.owner.startswith("nvidia-")
         is_code = is_library(file.path) or file.path.endswith(".py")
         if reason == "missing":
-            missing.append(f"{file.path} of {file.owner} is missing")
+            faults.setdefault(file.owner, []).append(f"{file.path} of {file.owner} is missing")
         elif file.path in shared and not of_nvidia:
             continue
         elif of_nvidia or (is_code and not {"test", "tests"} & set(parts)):
-            changed.append(f"{file.path} of {file.owner}: {reason}")
+            faults.setdefault(file.owner, []).append(f"{file.path} of {file.owner}: {reason}")
         elif parts[0] != "bin":
             data.append(f"{file.path} of {file.owner} ({reason})")
-    texts += [*missing, *changed]
+    texts += [
+        found[0] + (f", and {len(found) - 1} more of its files" if found[1:] else "")
+        for found in faults.values()
+    ]
+    versions = survey.versions
+    marks += [("damaged", name, versions[name]) for name in faults.keys() | {*dict(damaged)}]
     texts += [f"{path} belongs to no distribution" for path in _unrecorded(survey, comparison)]
     marks += [
         ("library", os.path.relpath(file.path, prefix), file.digest)

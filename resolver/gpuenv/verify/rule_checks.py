@@ -7,6 +7,7 @@ another source. Nothing is loaded.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterable, Sequence
@@ -16,8 +17,9 @@ from ..binaries.served import JudgedFile, judge
 from ..compat.architectures import parse_target, show_code
 from ..compat.conda_parts import installed_reasons
 from ..compat.data import CompatibilityData
-from ..errors import Reason, is_doubt
+from ..errors import InputError, Reason, is_doubt
 from ..model import Check, Host, Lock, Mark, first_texts, show_pair
+from ..requirements.versions import parse_requirement
 from .survey import Survey
 
 _DEVICE_CODE = "device code"
@@ -55,6 +57,10 @@ def rule_checks(
             needs = "" if reason.code.endswith("-pair") else "needs "  # what it needs is a sentence
             evidence = f"{reason.code}: {needs}{reason.need}; has {reason.have}"
             check = Check("rules", reason.subject, status, evidence)
+            with contextlib.suppress(InputError):  # most needs are no requirements
+                needed = parse_requirement(reason.need)
+                if needed.name in survey.versions:
+                    check = check.replace(marks=(("required", needed.name, needed.specifier),))
             if reason.code == "two-cudnn":
                 check = check.replace(name="owners", marks=(("two-owners", "libcudnn.so", ""),))
             checks.append(check)

@@ -74,6 +74,10 @@ class Survey(Value):
         """Distribution -> version."""
         return {row.name: row.version for row in self.distributions}
 
+    def origin(self, module: str) -> str:
+        """Return the file of a module that was asked for; "" if there is none."""
+        return self.interpreter["imports"][module] or ""
+
     @property
     def wheels(self) -> list[tuple[str, str]]:
         """(distribution, version), without those that conda builds itself.
