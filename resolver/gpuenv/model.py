@@ -336,7 +336,7 @@ class Library(Value):
     name: str
     version: str
     platform: str
-    cuda_major: int  # 0 where it has none, such as jaxlib
+    cuda_major: int  # 0 where it has none (jaxlib), and where the runtime is in it (warp-lang)
     code: Code
     cuda: CudaVersion | None = None
     cudnn: str | None = None

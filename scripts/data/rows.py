@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from gpuenv.binaries.rows import code_fields, toolkit_fields
 from gpuenv.compat.catalog import platform_of
 from gpuenv.compat.data import within
 from gpuenv.compat.rows import read_scopes
+from gpuenv.errors import DataError
 from gpuenv.model import CudaVersion, parse_pair, show_pair
 from gpuenv.requirements.target import PLATFORMS, version_key
 from gpuenv.serialize import read_toml
@@ -138,8 +139,24 @@ class Deriver:
             row = self.locked_row(wheel, self.elsewhere.get(name))
             rows[row["version"], row["platform"]] = row
         major = cuda_major(name, records[-1]["version"]) if records else old.get("cuda_major")
+        if self.has_own_runtime(name, records):
+            major = 0
         releases = sorted(rows.values(), key=release_order)
         return {"distribution": name, "cuda_major": major, "path": on_path, "releases": releases}
+
+    def has_own_runtime(self, name: str, records: Iterable[Record]) -> bool:
+        """Return whether the CUDA runtime is in the libraries, which fit any CUDA beside them then.
+
+        Raises:
+            DataError: a [[scan]] row says so, and a library links or opens one.
+        """
+        scopes = [self.scope_of(name, platform_of(record["file"])) for record in records]
+        if not any(scope.get("own_runtime") for scope in scopes):
+            return False
+        for record in records:
+            if linked_majors(record):
+                raise DataError(f"scans.toml: {record['file']} links a CUDA runtime")
+        return True
 
     def library_row(self, name: str, record: Record, scope: Row) -> Row:
         """Return the fields of a row that a record gives, without version and platform."""

@@ -108,14 +108,18 @@ def interpreters_of(data: Path) -> list[str]:
 
 
 def best(wheels: Iterable[Wheel], interpreters: list[str]) -> Wheel:
-    """Return the wheel of a release to read: of the first interpreter, the newest build."""
+    """Return the wheel of a release to read: of the first interpreter, the newest build.
+
+    Of several, the largest one: those for old systems may be without device code (xgboost).
+    """
 
     def place(wheel: Wheel) -> tuple[Any, ...]:
         _, _, build, tags = parse_wheel_filename(wheel.filename)
         places = [interpreters.index(t.interpreter) for t in tags if t.interpreter in interpreters]
         is_free_threaded = any(tag.abi.endswith("t") for tag in tags)
         first = min(places, default=len(interpreters))
-        return is_free_threaded, first, [-number for number in build[:1]], wheel.filename
+        number = [-number for number in build[:1]]
+        return is_free_threaded, first, number, -(wheel.size or 0), wheel.filename
 
     return min(wheels, key=place)
 

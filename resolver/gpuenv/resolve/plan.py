@@ -265,14 +265,17 @@ def _not_judged(
 ) -> Iterator[Reason]:
     """Yield a doubt for each package with native files that nothing is known about (R10).
 
-    That is a companion whose release has no row, and a package that requires a framework or a
-    distribution whose builds go with a framework (dgl requires torchdata). Code: companion-unknown.
+    That is a companion whose release has no row, and a package that requires a framework, a CUDA
+    library or a distribution whose builds go with a framework (dgl requires torchdata).
+    Code: companion-unknown.
     """
     store, data = solution.store, solution.store.data
     members = {name for framework in data.all_frameworks() for name in framework.distributions}
     members |= data.installers.keys()
     for name, candidate in solution.pinned.items():
-        is_companion = data.is_companion(name) or not members.isdisjoint(dependencies[name])
+        required = [] if name.startswith("nvidia-") else dependencies[name]
+        uses_cuda = any(other.startswith("nvidia-") for other in required)
+        is_companion = data.is_companion(name) or uses_cuda or not members.isdisjoint(required)
         is_known = candidate.build or candidate.library or data.covers(name)
         is_pure = candidate.wheel.filename.endswith("-any.whl")
         if not is_companion or is_pure or is_known:

@@ -178,7 +178,7 @@ class ReleaseFacts:
             major = data.other_library_major(name) if host.gpus else 0
             return evaluate.driver_reasons(subject, (major, 0), host, data) if major else ()
         reasons = evaluate.requested_library_reasons(subject, library, host, data)
-        needs_driver = library is not None and library.cuda_majors()
+        needs_driver = library is not None and (library.cuda_majors() or library.code.sass)
         return reasons + self._host_reasons if needs_driver else reasons
 
     def _reasons_of_build(self, build: Build) -> tuple[Reason, ...]:
