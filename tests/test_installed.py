@@ -153,6 +153,24 @@ def test_a_distribution_without_a_whole_record(name, kept, evidence, env):
     assert f"{name.replace('_', '-')} {evidence}: reinstall it" in found.evidence
 
 
+@each(
+    "file text evidence",
+    [
+        ("WHEEL", "Tag: cp27-cp27mu-linux_x86_64\n", "a wheel for another Python"),
+        (
+            "direct_url.json",
+            '{"url": "file:///gone", "dir_info": {"editable": true}}',
+            "not there",
+        ),
+    ],
+)
+def test_what_is_not_installed_for_this_place(file, text, evidence, env):
+    add(env, "odd", FILES)
+    (site_of(env) / "odd-1.0.dist-info" / file).write_text(text)
+    found = files_of(env)
+    assert (found.status, evidence in found.evidence) == ("fail", True)
+
+
 def test_what_setup_py_installed_has_no_record(env):
     info = site_of(env) / "old-1.0.egg-info"
     info.mkdir()

@@ -242,7 +242,7 @@ def repairs(checks: Iterable[Check], installed: Survey) -> tuple[tuple[str, ...]
             required[name] = required.get(name, SpecifierSet()) & SpecifierSet(value)
         elif code == "two-owners":
             twice.update(value.split())
-    if twice:
+    if twice:  # which one is meant to stay, nothing tells
         return (tuple(word.format("uninstall") for word in tool) + tuple(sorted(twice)),)
     install = tuple(word.format("install") for word in tool)
     commands = []

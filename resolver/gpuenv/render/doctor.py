@@ -262,6 +262,8 @@ def fix_text(verdict: Verdict, examination: Examination, *, first: bool) -> str:
         )
     if first and examination.repairs:
         commands = [f"    {shlex.join(command)}" for command in examination.repairs]
+        if "uninstall" in examination.repairs[0]:
+            commands.append("Then install one of them again.")
         parts.insert(0, "\n".join(["Repair the environment:", *commands]))
     if not parts or verdict.cause in ("driver_too_old", "companion_binary_mismatch"):
         parts.append(verdict.fix)

@@ -390,8 +390,11 @@ def _file_checks(
         found[0] + (f", and {len(found) - 1} more of its files" if found[1:] else "")
         for found in faults.values()
     ]
-    versions = survey.versions
-    marks += [("damaged", name, versions[name]) for name in faults.keys() | {*dict(damaged)}]
+    marks += [
+        ("damaged", row.name, row.version)
+        for row in survey.distributions
+        if row.name in faults.keys() | dict(damaged).keys() and not row.is_direct
+    ]
     texts += [f"{path} belongs to no distribution" for path in _unrecorded(survey, comparison)]
     marks += [
         ("library", os.path.relpath(file.path, prefix), file.digest)
@@ -412,7 +415,7 @@ def _file_checks(
 
 
 def _damaged_records(survey: Survey) -> Iterator[tuple[str, str]]:
-    """Yield (name, what is wrong) of the distributions without a whole RECORD.
+    """Yield (name, what is wrong) of the distributions that are not wholly installed here.
 
     Installers write RECORD last: a distribution without one is half installed.
     """
@@ -423,10 +426,22 @@ def _damaged_records(survey: Survey) -> Iterator[tuple[str, str]]:
         url = editable_url(row.info)
         if url and not os.path.exists(url2pathname(urlsplit(url).path)):
             yield row.name, f"is an editable install of {url}, which is not there"
+        if not _fits_python(row.read_text("WHEEL"), survey.interpreter["version"]):
+            yield row.name, "is a wheel for another Python"
         if row.name not in recorded:
             yield row.name, "has no RECORD"
         elif not row.read_text("RECORD").endswith(("\n", "/RECORD,,")):
             yield row.name, "has a RECORD that ends in the middle of a line"
+
+
+def _fits_python(wheel: str, version: Sequence[int]) -> bool:
+    """Return whether a wheel is for a Python, by the tags in its WHEEL."""
+    tags = re.findall(r"(?m)^Tag: (?:cp(\d)(\d+)|\w+)-(\w+)", wheel)
+    own = (version[0], version[1])
+    return not tags or any(
+        not major or (int(major), int(minor)) == own or (abi == "abi3" and int(minor) < own[1])
+        for major, minor, abi in tags
+    )
 
 
 def _unrecorded(survey: Survey, comparison: Comparison) -> list[str]:
