@@ -52,6 +52,9 @@ def interpreter_of(target: str) -> str:
         return target
     path = find_interpreter(target)
     if path is None:
+        for link in [os.path.join(target, *parts) for parts in _INTERPRETERS]:
+            if os.path.islink(link):
+                raise InputError(f"{link}: its Python {os.path.realpath(link)} does not exist")
         raise InputError(f"{target}: has no interpreter, so it is no environment")
     return path
 

@@ -155,6 +155,7 @@ class Interpreter(TypedDict):
     is_system: bool  # it belongs to no environment
     managed: str  # the file that forbids installers to write here, or ""
     path: list[str]  # sys.path
+    isolated: bool  # programs find nothing that an isolated interpreter does not find
     hidden: list[list[str]]  # (path that hides a module, what lets programs find it)
     purelib: str
     platlib: str

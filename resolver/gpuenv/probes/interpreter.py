@@ -1,11 +1,13 @@
 """Report what only the interpreter of an environment knows.
 
-Options: {"imports": [NAME]}. Answers with answers.Interpreter. Runs on Python 3.8 and later;
-standard library only. EXTERNALLY-MANAGED is PEP 668, the markers are PEP 508.
+Options: {"imports": [NAME], "users": whether the user's own packages count}. Answers with
+answers.Interpreter. Runs on Python 3.8 and later; standard library only. EXTERNALLY-MANAGED is PEP
+668, the markers are PEP 508.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import platform
@@ -23,10 +25,11 @@ NOT_IMPORTED = {"setup", "test", "tests"}  # of projects; programs import no oth
 USERS, WORKING = "the user's own packages", "the working folder"
 
 
-class Options(TypedDict):
+class Options(TypedDict, total=False):
     """The options of this probe."""
 
     imports: list[str]
+    users: bool
 
 
 def own_glibc() -> list[int] | None:
@@ -75,18 +78,19 @@ def folders_before() -> dict[str, str]:
     folders = {os.path.abspath(folder): "PYTHONPATH" for folder in listed}
     if sys.prefix == sys.base_prefix and not os.environ.get("PYTHONNOUSERSITE"):
         folders[site.getusersitepackages()] = USERS
-    folders.setdefault(os.getcwd(), WORKING)
-    return folders
+    with contextlib.suppress(FileNotFoundError):  # it was removed
+        folders.setdefault(os.getcwd(), WORKING)
+    return {folder: folders[folder] for folder in folders if os.path.isdir(folder)}
 
 
-def hidden_modules() -> list[list[str]]:
+def hidden_modules(folders: dict[str, str]) -> list[list[str]]:
     """Return [path, what lets programs find it] of what hides a module of the environment.
 
     The interpreter of the probes is isolated, so that it does not search these folders.
     """
     hidden = []
-    for folder, reason in folders_before().items():
-        names = sorted(os.listdir(folder)) if os.access(folder, os.R_OK | os.X_OK) else []
+    for folder, reason in folders.items():
+        names = sorted(os.listdir(folder)) if os.access(folder, os.R_OK) else []
         for name in names:
             path = os.path.join(folder, name)
             inner = os.path.join(path, "__init__.py")
@@ -110,6 +114,13 @@ def probe(options: Options) -> Interpreter:
     """Return the answer that this file's docstring describes."""
     managed = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
     is_system = sys.prefix == sys.base_prefix
+    folders = folders_before()
+    hidden = hidden_modules(folders)
+    reasons = {reason for _, reason in hidden}
+    if options.get("users") and USERS in folders.values():
+        reasons.add(USERS)
+        first = next(number for number, entry in enumerate(sys.path) if "-packages" in entry)
+        sys.path.insert(first, site.getusersitepackages())
     return {
         "glibc": own_glibc(),
         "version": list(sys.version_info[:3]),
@@ -122,7 +133,8 @@ def probe(options: Options) -> Interpreter:
         "purelib": sysconfig.get_path("purelib"),
         "platlib": sysconfig.get_path("platlib"),
         "markers": marker_variables(),
-        "hidden": hidden_modules(),
+        "hidden": hidden,
+        "isolated": reasons <= {WORKING},
         "imports": {name: module_file(name) for name in options["imports"]},
     }
 

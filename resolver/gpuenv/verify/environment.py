@@ -18,7 +18,6 @@ from ..compat.data import CompatibilityData
 from ..errors import InputError
 from ..model import Check, Host, Lock
 from ..probes.answers import CudnnAnswer
-from ..probes.interpreter import WORKING
 from ..requirements.versions import parse_requirement
 from . import companions, devices, installed, loader
 from .cudnn_log import Logged
@@ -81,12 +80,11 @@ def verify(
         ThreadPoolExecutor(companions.processes()) as imports,
         children,
     ):
-        first = children.run("interpreter", {"imports": modules})
+        first = children.run("interpreter", {"imports": modules, "users": True})
         if first.answer is None:
             return (Check("interpreter", "", "fail", first.failure, seconds=first.seconds),)
         survey = read_survey(first.answer)
-        # What programs find instead of the environment's is what must be imported.
-        children.isolated = {reason for _, reason in survey.interpreter["hidden"]} <= {WORKING}
+        children.isolated = survey.interpreter["isolated"]
         place = loader.Place(
             lock=lock,
             survey=survey,
