@@ -15,7 +15,6 @@ from ..compat.evaluate import built_with
 from ..requirements.versions import version_key
 from .catalog import (
     Advice,
-    Owner,
     advice_rows,
     broken_releases,
     compilers,
@@ -87,13 +86,20 @@ def _owners(case: Case) -> Iterator[str]:
     """Name the CUDA version and the package of the missing libraries."""
     names = [fact.subject for fact in case.of_kind("library-missing")]
     owned = [(name, owner) for name in names if (owner := library_owner(name))]
+    named = {fact.major for fact in case.of_kind("cuda-built")}
     for name, owner in owned[:_MAX_OWNERS]:
-        if "cudnn" in name:
-            yield _package_of_cudnn(case, name, owner)
+        packages = owner.packages
+        if "cudnn" not in name:
+            last = f", up to CUDA {owner.last}" if owner.last else ""
+            text = f"{name} is a library of CUDA {_alternatives(packages)}{last}; "
+            yield f"{text}the package {_alternatives(packages.values())} has it."
             continue
-        packages, cuda = _alternatives(owner.packages.values()), _alternatives(owner.packages)
-        last = f", up to CUDA {owner.last}" if owner.last else ""
-        yield f"{name} is a library of CUDA {cuda}{last}; the package {packages} has it."
+        # The packages for the CUDA version that a log names, or all.
+        _name, major = library_name(name)
+        chosen = [packages[cuda] for cuda in packages if cuda in named] or packages.values()
+        requirements = _alternatives([f"`{package}=={major}.*`" for package in chosen])
+        rest = ", for the CUDA version of the build" if len(chosen) > 1 else ""
+        yield f"{name} is a library of cuDNN {major}: {requirements} has it{rest}."
     for name in names:
         library = _OLD_LIBRARY.fullmatch(linux_name(name))
         if library is not None:
@@ -102,17 +108,6 @@ def _owners(case: Case) -> Iterator[str]:
                 "conda's cudatoolkit has it, or use a newer release of the program."
             )
             return
-
-
-def _package_of_cudnn(case: Case, name: str, owner: Owner) -> str:
-    """Name the packages of cuDNN that have a library, for the CUDA version that a log names."""
-    _name, major = library_name(name)
-    named = {fact.major for fact in case.of_kind("cuda-built")}
-    packages = owner.packages
-    chosen = [packages[cuda] for cuda in packages if cuda in named] or [*packages.values()]
-    rest = ", for the CUDA version of the build" if len(chosen) > 1 else ""
-    requirements = _alternatives([f"`{package}=={major}.*`" for package in chosen])
-    return f"{name} is a library of cuDNN {major}: {requirements} has it{rest}."
 
 
 def _users_of_cudnn(case: Case, *, is_other_installed: bool = False) -> Iterator[str]:
@@ -300,7 +295,8 @@ def _code_for_old(case: Case) -> Iterator[str]:
     """
     refused = case.about("capability", "compiler")
     capability = refused[0].version if refused else _capability(case)
-    cuda, target = _first_cuda_without(capability), _target(capability)
+    later = (_dotted(cuda) for cuda, first, _ in compilers() if () < capability < first)
+    cuda, target = next(later, ""), _target(capability)  # the first that does not compile for it
     if cuda and refused:
         yield (
             f"CUDA {cuda} and newer do not compile for sm_{target}. If the machine has a newer "
@@ -317,11 +313,6 @@ def _code_for_old(case: Case) -> Iterator[str]:
 def _first_cuda_for(capability: Capability) -> str:
     """Return the first CUDA release that compiles for a GPU, or ""."""
     return next((_dotted(cuda) for cuda, _, last in compilers() if () < capability <= last), "")
-
-
-def _first_cuda_without(capability: Capability) -> str:
-    """Return the first CUDA release that does not compile for an older GPU any more, or ""."""
-    return next((_dotted(cuda) for cuda, first, _ in compilers() if () < capability < first), "")
 
 
 def _target(capability: Capability) -> str:
@@ -367,22 +358,13 @@ def _other_binaries(case: Case) -> Iterator[str]:
 
 
 def _offered_releases(case: Case) -> Iterator[str]:
-    """Say why pip did not find a release, by the releases that it lists."""
-    for fact in case.about("hints", "install_resolution_failure"):
-        not_found = _NOT_FOUND.search(fact.text)
-        if not_found is not None:
-            yield from _explain_offer(*not_found.groups(default=""))
-            return
-
-
-def _explain_offer(name: str, version: str, local: str, offered: str, end: str) -> Iterator[str]:
-    """Explain why a release is not among the offered ones.
-
-    Args:
-        local: its local version, such as "cu118", or "".
-        offered: the releases that suit the Python and the system, oldest first.
-        end: "" if the list of the offered releases is cut off.
-    """
+    """Say why pip did not find a release, by the releases that it lists, oldest first."""
+    hints = case.about("hints", "install_resolution_failure")
+    not_found = next(filter(None, (_NOT_FOUND.search(fact.text) for fact in hints)), None)
+    if not_found is None:
+        return
+    # Without `end`, the list of the releases is cut off.
+    name, version, local, offered, end = not_found.groups(default="")
     if local.startswith("cu") and name.startswith("torch"):
         yield f"Builds with +{local} are on PyTorch's own index, not on the default index."
         return

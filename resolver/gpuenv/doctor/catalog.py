@@ -225,20 +225,18 @@ def messages() -> tuple[Message, ...]:
             table = _file("doctor", "messages", name)
             terms |= table.get("terms", {})
             rows += table.get("message", [])
-    return tuple(_message(row, terms) for row in rows)
-
-
-def _message(row: Row, terms: Mapping[str, str]) -> Message:
-    pattern = row["pattern"]
-    if isinstance(pattern, list):
-        pattern = "|".join(pattern)
-    changed = {
-        "needles": tuple(needle.encode() for needle in row["needles"]),
-        "pattern": _TERM.sub(lambda term: terms[term[1]], pattern),
-        # What a message says of a cause carries the name of the message.
-        "facts": tuple((*fact, row["name"])[:3] for fact in row["facts"]),
-    }
-    return Message(**{**row, **changed})
+    found = []
+    for row in rows:
+        forms = row["pattern"]
+        pattern = forms if isinstance(forms, str) else "|".join(forms)
+        changed = {
+            "needles": tuple(needle.encode() for needle in row["needles"]),
+            "pattern": _TERM.sub(lambda term: terms[term[1]], pattern),
+            # What a message says of a cause carries the name of the message.
+            "facts": tuple((*fact, row["name"])[:3] for fact in row["facts"]),
+        }
+        found.append(Message(**{**row, **changed}))
+    return tuple(found)
 
 
 # ---- facts of a message -------------------------------------------------------------------------

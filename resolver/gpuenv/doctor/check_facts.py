@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from ..model import Check, Mark
 from ..verify.probe_tests import Shown
@@ -47,7 +47,12 @@ def check_facts(checks: Sequence[Check]) -> tuple[Fact, ...]:
     if runs and len(runs) == len(devices):
         text = f"the convolution was correct on {runs.count('pass')} of {len(runs)} GPUs"
         facts.append(_each_device(runs, "host: check cudnn convolution", text))
-    facts += _owner_facts(checks)
+    names = (("owners", ""), ("files", ""), ("closure", ""))  # changed data files say nothing
+    file_checks = [check for check in checks if (check.name, check.subject) in names]
+    if file_checks and all(check.status == "pass" for check in file_checks):
+        text = "no library has two owners, and the files of NVIDIA match their records"
+        where = "host: checks owners, files and closure"
+        facts.append(fact("test", "one-cuda-major", "pass", where, text))
     return tuple(facts)
 
 
@@ -71,19 +76,6 @@ def _root_test(checks: Sequence[Check]) -> str | None:
     return None
 
 
-# ---- facts of all checks together ---------------------------------------------------------------
-
-
-def _owner_facts(checks: Sequence[Check]) -> Iterator[Fact]:
-    """Yield the passed test "one-cuda-major" if every check of files passed."""
-    names = (("owners", ""), ("files", ""), ("closure", ""))  # changed data files say nothing
-    file_checks = [check for check in checks if (check.name, check.subject) in names]
-    if file_checks and all(check.status == "pass" for check in file_checks):
-        text = "no library has two owners, and the files of NVIDIA match their records"
-        where = "host: checks owners, files and closure"
-        yield fact("test", "one-cuda-major", "pass", where, text)
-
-
 # ---- facts of one check -------------------------------------------------------------------------
 
 
@@ -94,11 +86,17 @@ def _facts_of_check(check: Check, library_marks: Sequence[Mark]) -> list[Fact]:
         library_marks: the marks of the failed check of cuDNN's libraries, or ().
     """
     facts: dict[tuple[str, str, str], Fact] = {}
+    where = f"host: check {check.name} {check.subject}".rstrip()
+    name = check.subject.partition(" ")[0]
+    fields = {"status": check.status, "evidence": check.evidence, "name": name}
     for row in fact_rows()["check"]:
         matches = _matches(row, check, library_marks)
         for match in matches[: 1 if row.get("first") else None]:
-            for observed in _facts_of_match(row, check, match):
-                facts.setdefault((observed.kind, observed.subject, observed.value), observed)
+            text = row.get("text", "{evidence}").format("", *match, **fields)
+            for kind, *templates in row["facts"]:
+                subject, value = (template.format("", *match, **fields) for template in templates)
+                observed = fact(kind, subject, value, where, text)
+                facts.setdefault((kind, subject, value), observed)
         if matches and row.get("last"):
             break
     return list(facts.values())
@@ -128,17 +126,6 @@ def _marked(marks: Iterable[Mark], form: Sequence[str]) -> list[_Match]:
         if code == form[0] and re.fullmatch(form[1] or ".*", subject) and matched:
             found.append((subject, value, "".join(matched.groups()[:1])))
     return found
-
-
-def _facts_of_match(row: Row, check: Check, match: _Match) -> Iterator[Fact]:
-    def filled(template: str) -> str:
-        name = check.subject.partition(" ")[0]
-        return template.format("", *match, status=check.status, evidence=check.evidence, name=name)
-
-    text = filled(row.get("text", "{evidence}"))
-    where = f"host: check {check.name} {check.subject}".rstrip()
-    for kind, subject, value in row["facts"]:
-        yield fact(kind, filled(subject), filled(value), where, text)
 
 
 # ---- probe tests --------------------------------------------------------------------------------

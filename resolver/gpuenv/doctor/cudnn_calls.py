@@ -93,43 +93,33 @@ class HandleTracker:
         self._rest = b"" if is_finished else rest
 
     def _note(self, call: _Call) -> None:
-        self._count(call)
-        may_have_handle = call.name != "cudnnDestroy" and call.process not in self._failed
+        process = call.process
+        # cudnnCreate is logged twice: with the handle's address, then with its GPU.
+        if call.name == "cudnnDestroy" and process in self._alive:
+            self._alive[process] -= 1
+        elif call.name == "cudnnCreate" and (
+            process in self._alive or len(self._alive) < _MAX_KNOWN
+        ):
+            if b"Error: CUDNN_STATUS_" in call.block:
+                self._failed.add(process)
+            elif b" handle: " in call.block:
+                self._alive[process] = self._alive.get(process, 0) + 1
+        may_have_handle = call.name != "cudnnDestroy" and process not in self._failed
         if may_have_handle and _NULL_HANDLE in call.block:
             self._keep("null", call)
-        if call.handle == b"NULL" or not self._is_followed(call):
+        has_room = max(len(self._owner), len(self._alive)) < _MAX_KNOWN
+        is_followed = call.handle in self._owner and process in self._alive
+        if call.handle == b"NULL" or not (is_followed or has_room):
             return
-        owner = self._owner.setdefault(call.handle, call.process)
-        alive = self._alive.setdefault(call.process, _UNKNOWN_COUNT)
+        owner = self._owner.setdefault(call.handle, process)
+        alive = self._alive.setdefault(process, _UNKNOWN_COUNT)
         owner_is_known = self._alive[owner] < _UNKNOWN_COUNT
-        if owner != call.process and alive >= _UNKNOWN_COUNT and owner_is_known:
+        if owner != process and alive >= _UNKNOWN_COUNT and owner_is_known:
             self._keep("forked", call)
         elif alive <= 0:
             self._keep("destroyed", call)
         if self._is_raced(call):
             self._keep("raced", call)
-
-    def _is_followed(self, call: _Call) -> bool:
-        """Whether the process and the handle are known, or there is room for them."""
-        if call.handle in self._owner and call.process in self._alive:
-            return True
-        return max(len(self._owner), len(self._alive)) < _MAX_KNOWN
-
-    def _count(self, call: _Call) -> None:
-        """Count the handles that a call creates or destroys.
-
-        cudnnCreate is logged twice: with the handle's address, then with its GPU.
-        """
-        process = call.process
-        if call.name == "cudnnDestroy" and process in self._alive:
-            self._alive[process] -= 1
-        elif call.name == "cudnnCreate":
-            if process not in self._alive and len(self._alive) >= _MAX_KNOWN:
-                return
-            if b"Error: CUDNN_STATUS_" in call.block:
-                self._failed.add(process)
-            elif b" handle: " in call.block:
-                self._alive[process] = self._alive.get(process, 0) + 1
 
     def _is_raced(self, call: _Call) -> bool:
         """Whether another thread used the handle between a thread's call and the inner call."""

@@ -303,7 +303,12 @@ def _facts_of_machine(
         facts += host_facts.variable_facts(os.environ)
     if is_evidence and not described:
         facts += host_facts.limit_facts()
-    return facts + [fact for fact in of_environment if is_evidence or not _is_of_loader(fact)]
+    for fact in of_environment:
+        is_test = (fact.kind, fact.subject) == ("test", "loader-path")
+        is_of_loader = is_test or fact.where == host_facts.SYSTEM_LOADER
+        if is_evidence or not is_of_loader:
+            facts.append(fact)
+    return facts
 
 
 def _facts_of_environment(
@@ -358,12 +363,6 @@ def _facts_of_listing(log: Case, data: CompatibilityData) -> Iterator[Fact]:
 
 
 # ---- facts of the host that say nothing about the log -------------------------------------------
-
-
-def _is_of_loader(fact: Fact) -> bool:
-    """Whether a fact of an environment depends on the loader of this machine."""
-    is_test = (fact.kind, fact.subject) == ("test", "loader-path")
-    return is_test or fact.where == host_facts.SYSTEM_LOADER
 
 
 def _without_doubtful(facts: Iterable[Fact], log: Case) -> list[Fact]:

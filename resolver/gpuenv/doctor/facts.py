@@ -142,7 +142,13 @@ class Case:
 
     def faults(self) -> list[Fact]:
         """Return the facts which show that something failed, whatever the cause."""
-        faults = [fact for fact in self.of_kind(*_FAULT_KINDS, "symptom") if _is_fault(fact)]
+        faults = []
+        for fact in self.of_kind(*_FAULT_KINDS, "symptom"):
+            is_condition = fact.kind == "symptom" and fact.subject not in _FAILURES
+            of_library = fact.kind == "library-missing"
+            is_optional = of_library and not _CUDA_LIBRARY.match(fact.subject)
+            if fact.from_log and not (is_condition or is_optional):
+                faults.append(fact)
         failed = [fact for fact in self.host if (fact.kind, fact.value) == ("test", "fail")]
         return faults + failed
 
@@ -180,17 +186,6 @@ class Case:
 def driver_cuda(fact: Fact) -> tuple[int, ...]:
     """Return the CUDA version that a driver supports, by that version or by its release."""
     return version_tuple(cuda_of_driver(fact.value)) if fact.kind == "driver" else fact.version
-
-
-def _is_fault(fact: Fact) -> bool:
-    """Whether a fact is a failure in a log: not a condition, not an optional library."""
-    if not fact.from_log:
-        return False
-    if fact.kind == "symptom":
-        return fact.subject in _FAILURES
-    if fact.kind == "library-missing":
-        return _CUDA_LIBRARY.match(fact.subject) is not None
-    return True
 
 
 def _memory(facts: Sequence[Fact]) -> list[Memory]:

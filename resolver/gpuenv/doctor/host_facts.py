@@ -61,13 +61,6 @@ def host_facts(host: Host, *, described: bool = False) -> Iterator[Fact]:
         if gpu.compute_mode is not None:
             text = f"GPU {index} is in compute mode {gpu.compute_mode}"
             yield fact("compute-mode", number, gpu.compute_mode, where, text)
-    yield from _memory_facts(host, where)
-    if not described:
-        yield from _detected_facts(host, where)
-
-
-def _memory_facts(host: Host, where: str) -> Iterator[Fact]:
-    """Yield the memory of every GPU, and the test of the GPU with the smallest free share."""
     known = []
     for index, gpu in enumerate(host.gpus):
         free, total = gpu.memory_free, gpu.memory_total
@@ -84,10 +77,13 @@ def _memory_facts(host: Host, where: str) -> Iterator[Fact]:
         if fullest.is_nearly_full:
             status = "fail"
         yield fact("test", "free-memory", status, where, fullest.fact.text)
+    if not described:
+        yield from _detected_facts(host)
 
 
-def _detected_facts(host: Host, where: str) -> Iterator[Fact]:
+def _detected_facts(host: Host) -> Iterator[Fact]:
     if host.gpus:
+        where = "host: NVML"
         yield fact("test", "nvml", "pass", where, f"NVML lists {len(host.gpus)} GPUs")
     place = _PLACES.get(host.virtualization or "", "in no container")
     for kind, virtualization in (("container", "container"), ("wsl", "wsl2")):
@@ -237,23 +233,17 @@ def reason_facts(
         if reason.code != "cpu-build" or not has_cuda_build:
             not_passed.add(test)
             facts.append(fact("test", test, "fail", _RULES, text))
-        facts += _architecture_facts(reason, text)
+        name = reason.subject.partition(" ")[0]
+        if reason.code == "no-code-for-device":
+            facts.append(fact("architecture-missing", name, reason.need, _RULES, text))
+            targets = re.findall(r"\b(?:sm|compute)_(\d+)(\d)[af]?\b", reason.have)
+            if targets:
+                capabilities = " ".join(dict.fromkeys(map(".".join, targets)))
+                facts.append(fact("architectures", name, capabilities, _RULES, text))
+        elif reason.code == "cpu-build":
+            facts.append(fact("cuda-built", name, "none", _RULES, text))
     if has_cuda_build:
         text = "no compatibility rule is violated by what is installed"
-        for test in _TESTS_OF_RULES:
-            if test not in not_passed:
-                facts.append(fact("test", test, "pass", _RULES, text))
+        passed = [test for test in _TESTS_OF_RULES if test not in not_passed]
+        facts += [fact("test", test, "pass", _RULES, text) for test in passed]
     return tuple(facts)
-
-
-def _architecture_facts(reason: Reason, text: str) -> Iterator[Fact]:
-    """Yield what a reason says about device code, in addition to the test that it fails."""
-    name = reason.subject.partition(" ")[0]
-    if reason.code == "no-code-for-device":
-        yield fact("architecture-missing", name, reason.need, _RULES, text)
-        targets = re.findall(r"\b(?:sm|compute)_(\d+)(\d)[af]?\b", reason.have)
-        if targets:
-            capabilities = dict.fromkeys(f"{major}.{minor}" for major, minor in targets)
-            yield fact("architectures", name, " ".join(capabilities), _RULES, text)
-    elif reason.code == "cpu-build":
-        yield fact("cuda-built", name, "none", _RULES, text)

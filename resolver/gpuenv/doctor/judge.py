@@ -73,8 +73,13 @@ def diagnose(log_facts: Iterable[Fact], host_facts: Iterable[Fact]) -> Diagnosis
     outside = _outside(case)
     merged: dict[str, Finding] = {}
     for finding in kept:
-        if not _is_outside(finding, outside, case):
-            _merge(merged, finding)
+        if _is_outside(finding, outside, case):
+            continue
+        # Of one cause, the highest confidence counts, and its facts come first.
+        known = merged.get(finding.cause, finding)
+        first, second = sorted((known, finding), key=lambda found: found.order)
+        facts = dict.fromkeys(first.facts + second.facts)
+        merged[finding.cause] = first.replace(facts=tuple(facts))
     verdicts = [_verdict(finding, case) for finding in _ordered(merged, case)]
     if verdicts:
         named = [causes()[verdict.cause] for verdict in verdicts]
@@ -104,38 +109,25 @@ def _stated(case: Case) -> Iterator[Finding]:
 
 def _is_refuted(case: Case, finding: Finding) -> bool:
     """Whether the host rules a finding out."""
-    if any(map(_is_of_the_moment, finding.facts)):
-        return False
+    for fact in finding.facts:
+        # A program states in a log what the host's state now cannot refute.
+        is_of_compiler = (fact.kind, fact.subject) == ("architecture-missing", "compiler")
+        is_of_the_moment = fact.kind in _OF_THE_MOMENT or fact.value in _MESSAGES_OF_THE_MOMENT
+        if fact.from_log and (is_of_compiler or is_of_the_moment):
+            return False
     cause = finding.cause
-    if any(map(case.passed, causes()[cause].passes)) and _passing_counts(case, cause):
-        return True
+    if any(map(case.passed, causes()[cause].passes)):
+        if cause == "out_of_memory_masked":  # what the log says of memory outweighs the test
+            rules_out = not any(row.fact.from_log for row in case.memory())
+        elif cause == "cpu_only_build":  # it may have overwritten the CUDA build that was found
+            rules_out = all(fact.from_log for fact in case.about("package", "onnxruntime"))
+        else:  # a release may not look for libraries that are there
+            rules_out = cause != "cuda_lib_missing" or broken_release(case) is None
+        if rules_out:
+            return True
     if cause == "unsupported_op_config" and case.symptoms("cudnn-start"):
         return True
     return cause in REFUTED_BY_FAILURE and case.failed(REFUTED_BY_FAILURE[cause]) is not None
-
-
-def _is_of_the_moment(fact: Fact) -> bool:
-    """Whether a program states in a log what the host's state now cannot refute."""
-    return fact.from_log and (
-        fact.kind in _OF_THE_MOMENT
-        or fact.value in _MESSAGES_OF_THE_MOMENT
-        or (fact.kind, fact.subject) == ("architecture-missing", "compiler")
-    )
-
-
-def _passing_counts(case: Case, cause: str) -> bool:
-    """Whether a passed test rules a cause out.
-
-    What the log says of memory outweighs the test. A CPU build may have overwritten the CUDA build
-    that the test found. A release may not look for libraries that are there.
-    """
-    if cause == "out_of_memory_masked":
-        return not any(row.fact.from_log for row in case.memory())
-    if cause == "cpu_only_build":
-        return all(fact.from_log for fact in case.about("package", "onnxruntime"))
-    if cause == "cuda_lib_missing":
-        return broken_release(case) is None
-    return True
 
 
 def _replacements(
@@ -212,18 +204,12 @@ def _less_sure(finding: Finding, case: Case) -> Finding:
 # ---- order and text -----------------------------------------------------------------------------
 
 
-def _merge(merged: dict[str, Finding], finding: Finding) -> None:
-    """Join the findings of one cause: the highest confidence counts, and its facts come first."""
-    known = merged.get(finding.cause, finding)
-    first, second = sorted((known, finding), key=lambda found: found.order)
-    merged[finding.cause] = first.replace(facts=tuple(dict.fromkeys(first.facts + second.facts)))
-
-
 def _ordered(merged: Mapping[str, Finding], case: Case) -> list[Finding]:
     """Return the findings, the best first."""
 
     def key(finding: Finding) -> tuple[bool, int, bool, bool, int, int]:
-        lines = [_line_number(fact) for fact in finding.facts if fact.from_log]
+        numbers = [fact.where.rpartition(" ")[2] for fact in finding.facts if fact.from_log]
+        lines = [int(number) if number.isdigit() else 0 for number in numbers]
         on_both = 0 < len(lines) < len(finding.facts)
         behind = [merged[cause] for cause in causes()[finding.cause].behind if cause in merged]
         return (
@@ -236,12 +222,6 @@ def _ordered(merged: Mapping[str, Finding], case: Case) -> list[Finding]:
         )
 
     return sorted(merged.values(), key=key)
-
-
-def _line_number(fact: Fact) -> int:
-    """Return the line of the log that a fact is from; 0 if it names none."""
-    number = fact.where.rpartition(" ")[2]
-    return int(number) if number.isdigit() else 0
 
 
 def _verdict(finding: Finding, case: Case) -> Verdict:

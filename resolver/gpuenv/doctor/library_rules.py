@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import product
 
 from ..compat.data import load
 from ..compat.evaluate import built_with
@@ -47,41 +48,31 @@ _WITHOUT_LIBCUDA_NAME = "cudnn-without-libcuda"
 
 def cudnn_versions(case: Case) -> Iterator[Finding]:
     """Compare the loaded cuDNN with the cuDNN of the build."""
-    builds = case.preferred("cudnn-built")
-    for built in builds:
-        for loaded in case.preferred("cudnn-loaded"):
-            if loaded.subject == built.subject:
-                same = [fact for fact in builds if fact.subject == built.subject]
-                yield from _compare_cudnn(case, loaded, built, same)
-
-
-def _compare_cudnn(
-    case: Case, loaded: Fact, built: Fact, builds: Sequence[Fact]
-) -> Iterator[Finding]:
-    """Compare a loaded cuDNN with one of the versions that are stated of the build."""
-    loaded_version, built_version = loaded.version, built.version
-    if not loaded_version or not built_version or loaded_version == built_version:
-        return
-    same_major = loaded_version[:1] == built_version[:1]
-    sure = proved
-    if loaded.value in [fact.value for fact in builds]:
-        # The build states the loaded version, too: two releases of the framework's packages.
-        same_major, sure = True, likely
-    elif (package := _newer_package(case, loaded, built)) is not None:
-        yield likely("lib_shadowing", loaded, package)
+    builds, loads = case.preferred("cudnn-built"), case.preferred("cudnn-loaded")
+    for built, loaded in product(builds, loads):
+        release, wanted = loaded.version, built.version
+        if loaded.subject != built.subject or not release or not wanted or release == wanted:
+            continue
+        same_major = release[:1] == wanted[:1]
         sure = likely
-    elif loaded.subject == "torch" and loaded.from_log:
-        # torch ships its own cuDNN, so another library mostly shadows it.
-        yield likely("lib_shadowing", loaded, built)
-        sure = likely
-    if same_major and loaded_version > built_version:
-        # A later release of the same major version is compatible, if it is the environment's.
-        if loaded.from_log:
-            yield possible("lib_shadowing", loaded, built)
-    elif same_major:
-        yield sure("cudnn_runtime_older_than_build", loaded, built)
-    else:
-        yield sure("cudnn_major_mismatch", loaded, built)
+        if (loaded.subject, loaded.value) in [(fact.subject, fact.value) for fact in builds]:
+            # The build states the loaded version, too: two releases of the framework's packages.
+            same_major = True
+        elif (package := _newer_package(case, loaded, built)) is not None:
+            yield likely("lib_shadowing", loaded, package)
+        elif loaded.subject == "torch" and loaded.from_log:
+            # torch ships its own cuDNN, so another library mostly shadows it.
+            yield likely("lib_shadowing", loaded, built)
+        else:
+            sure = proved
+        if same_major and release > wanted:
+            # A later release of the same major version is compatible, if it is the environment's.
+            if loaded.from_log:
+                yield possible("lib_shadowing", loaded, built)
+        elif same_major:
+            yield sure("cudnn_runtime_older_than_build", loaded, built)
+        else:
+            yield sure("cudnn_major_mismatch", loaded, built)
 
 
 def _newer_package(case: Case, loaded: Fact, built: Fact) -> Fact | None:
@@ -165,31 +156,22 @@ def loaded_files(case: Case) -> Iterator[Finding]:
     for fact in cudnn:
         if _folder(fact) != _folder(cudnn[0]):
             yield likely("cudnn_sublibs_mixed", cudnn[0], fact)
-    for fact in loaded:
-        if not _DRIVER_FILE.match(fact.subject):
-            yield from _shadowing_file(case, fact)
+    for fact, own in product(loaded, case.of_kind("own-libraries")):
+        if _DRIVER_FILE.match(fact.subject) or fact.value.startswith(own.value):
+            continue
+        # The file was loaded instead of the one that the environment has.
+        paths = case.about("variable", "LD_LIBRARY_PATH")
+        variables = [path for path in paths if _folder(fact) in re.split("[:;]", path.value)]
+        prefix = own.value.partition("/lib/python")[0]
+        if own.subject == "nvidia":
+            sure = proved if variables else likely
+            yield sure("lib_shadowing", fact, own, *variables)
+        elif variables and not fact.value.startswith(f"{prefix}/lib"):
+            yield likely("lib_shadowing", fact, own, *variables)
 
 
 def _folder(loaded: Fact) -> str:
     return os.path.dirname(os.path.normpath(loaded.value))
-
-
-def _shadowing_file(case: Case, loaded: Fact) -> Iterator[Finding]:
-    """Yield a finding if a file was loaded instead of the one that the environment has."""
-    variables = [
-        fact
-        for fact in case.about("variable", "LD_LIBRARY_PATH")
-        if _folder(loaded) in re.split("[:;]", fact.value)
-    ]
-    for own in case.of_kind("own-libraries"):
-        prefix = own.value.partition("/lib/python")[0]
-        if loaded.value.startswith(own.value):
-            continue
-        if own.subject == "nvidia":
-            sure = proved if variables else likely
-            yield sure("lib_shadowing", loaded, own, *variables)
-        elif variables and not loaded.value.startswith(f"{prefix}/lib"):
-            yield likely("lib_shadowing", loaded, own, *variables)
 
 
 def missing_libraries(case: Case) -> Iterator[Finding]:
@@ -242,11 +224,8 @@ def _explain_missing_cudnn(
 ) -> Iterator[Finding]:
     is_main = _CUDNN_MAIN_FILE.match(linux_name(missing.subject)) is not None
     wsl = case.first("wsl", value="yes")
-    elsewhere = [
-        fact
-        for fact in case.about("library-present", missing.subject)
-        if "site-packages/nvidia/" in fact.value
-    ]
+    present_files = case.about("library-present", missing.subject)
+    elsewhere = [fact for fact in present_files if "site-packages/nvidia/" in fact.value]
     other = _other_cudnn(case, major, present) if major and major not in present else None
     if wsl and "_cnn_infer.so.8" in missing.subject:
         # This part of cuDNN loads libcuda.so, which the loader mostly does not find in WSL.

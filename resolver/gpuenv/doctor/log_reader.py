@@ -216,14 +216,18 @@ class LogReader:
                 shown = text[max(0, match.start() - 60) :][:MAX_TEXT]
             for kind, subject, template in message.facts:
                 value = fill(template, match)
-                if value or not template:
-                    self._note(kind, fill(subject, match), value, line, shown)
+                if template and not value:
+                    continue
+                key = (kind, fill(subject, match), value)
+                if key in self.facts or len(self.facts) >= MAX_FACTS:
+                    continue
+                # Carriage returns end no line of a file.
+                number = self.line + self._block.count(b"\n", 0, self._starts[line])
+                self.facts[key] = Fact(
+                    kind=kind,
+                    subject=key[1],
+                    value=value,
+                    where=f"log line {number}",
+                    text=shown.strip(),
+                )
         return bool(matches)
-
-    def _note(self, kind: str, subject: str, value: str, line: int, shown: str) -> None:
-        key = (kind, subject, value)
-        if key not in self.facts and len(self.facts) < MAX_FACTS:
-            # Carriage returns end no line of a file.
-            number = self.line + self._block.count(b"\n", 0, self._starts[line])
-            where, text = f"log line {number}", shown.strip()
-            self.facts[key] = Fact(kind=kind, subject=subject, value=value, where=where, text=text)

@@ -88,7 +88,9 @@ def _contradictions(log: Case, host: Host) -> Iterator[str]:
     is_known = host.gpus or has_no_gpu(host)
     named = [gpu.value for gpu in stated_gpus(log)]
     present = [gpu.name for gpu in host.gpus]
-    if named and is_known and not any(_is_same_gpu(*pair) for pair in product(named, present)):
+    pairs = product(map(gpu_key, named), map(gpu_key, present))
+    is_present = any(first in second or second in first for first, second in pairs)
+    if named and is_known and not is_present:
         listed = ", ".join(dict.fromkeys(present)) or "none"
         yield f"the log names the GPU {named[0]}, and this machine has {listed}"
     drivers = [driver.value for driver in log.of_kind("driver")]
@@ -120,11 +122,6 @@ def stated_gpus(log: Case) -> list[Fact]:
     return stated
 
 
-def _is_same_gpu(name: str, other: str) -> bool:
-    first, second = gpu_key(name), gpu_key(other)
-    return first in second or second in first
-
-
 def has_no_gpu(host: Host) -> bool:
     """Return whether the detection found that a machine has neither a GPU nor a driver."""
     return not host.gpus and [problem.code for problem in host.problems] == ["no-gpu"]
@@ -143,11 +140,8 @@ def other_packages(log_facts: Iterable[Fact], installed: Iterable[tuple[str, str
             versions.setdefault(name, []).append(fact.value)
     for name, version in installed:
         named = versions.get(name, [])
-        if named and not any(_is_release(version, release) for release in named):
+        # The last parts of a release may be left out.
+        public_version = f"{version.partition('+')[0]}."
+        if named and not any(public_version.startswith(f"{release}.") for release in named):
             return f"the log names {name} {named[0]}, and the environment has {version}"
     return ""
-
-
-def _is_release(version: str, release: str) -> bool:
-    """Whether a version is a release, of which the last parts may be left out."""
-    return f"{version.partition('+')[0]}.".startswith(f"{release}.")

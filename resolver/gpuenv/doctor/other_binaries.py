@@ -71,7 +71,9 @@ def _candidates(named: Iterable[str], env: Mapping[str, str]) -> Iterator[str]:
     existing = [path for path in named if os.path.isfile(path)]
     folders = dict.fromkeys([*map(os.path.dirname, existing), os.getcwd(), *caches])
     for path in chain(existing, *map(_files, folders)):
-        if path not in seen and (_CODE.search(path) or _is_program(path)):
+        # What nvcc makes has no ending.
+        is_program = "." not in os.path.basename(path) and os.access(path, os.X_OK)
+        if path not in seen and (is_program or _CODE.search(path)):
             seen.add(path)
             yield path
 
@@ -83,11 +85,6 @@ def _files(folder: str) -> Iterator[str]:
         folders[:] = [] if is_deep else sorted(set(folders) - _SKIPPED)
         for name in sorted(names):
             yield os.path.join(parent, name)
-
-
-def _is_program(path: str) -> bool:
-    """Whether a file without an ending can be executed, as what nvcc makes."""
-    return "." not in os.path.basename(path) and os.access(path, os.X_OK)
 
 
 def _fact(row: JudgedFile, host: Host) -> Fact:

@@ -14,7 +14,7 @@ time.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from urllib.parse import unquote_to_bytes
 
 MAX_PASTED = 1 << 18  # bytes; a longer log was not pasted
@@ -65,8 +65,6 @@ _NEXT_LINES = 2  # how far the next listed line may be from a wrapped one: empty
 _PYTEST_FAILING = b">"
 _PYTEST_ERROR = re.compile(rb"(?m)^(?:[\d:.TZ -]{20,40} )?E {3}")
 
-_Continues = Callable[[bytes, bytes, int], bool]
-
 
 def restored(text: bytes) -> Iterator[bytes]:
     """Yield the log in the forms that it may have had before it was pasted.
@@ -75,13 +73,26 @@ def restored(text: bytes) -> Iterator[bytes]:
     listed source lines. Of the others, the likeliest comes first.
     """
     decoded = _URL_ENCODED.sub(lambda escaped: unquote_to_bytes(escaped[0]), text)
-    plain = _without_listed_source(_without_quotes(decoded))
+    if all(line.startswith(b">") for line in decoded.split(b"\n") if line.strip()):
+        decoded = _QUOTED.sub(b"", decoded)
+    plain = _without_listed_source(decoded)
     yield plain
     lines = plain.split(b"\n")
     # A single word may be longer than the width at which lines are broken.
     width = max([_columns(line) for line in lines if b" " in line], default=0)
-    at_column = _continuations(lines, width, _fills_line)
-    at_space = _continuations(lines, width, _next_word_has_no_room)
+    at_column, at_space = set(), set()  # the lines that continue the line before them
+    for number in range(1, len(lines)) if width in _WIDTHS else ():
+        before, line = lines[number - 1], lines[number]
+        columns, words = _columns(before), line.split(maxsplit=1)
+        fills_line = columns == width
+        has_words = bool(words and before.strip())
+        next_word_has_no_room = has_words and columns + 1 + _columns(words[0]) > width
+        if not (fills_line or next_word_has_no_room) or _begins_record(before, line):
+            continue
+        if fills_line:
+            at_column.add(number)
+        if next_word_has_no_room:
+            at_space.add(number)
     if len(at_column) == 1 and width % 10:
         at_column = set()  # no sign of a terminal: one line is the longest by chance
     ways = [(at_column, b""), (at_space, b" ")]
@@ -91,14 +102,6 @@ def restored(text: bytes) -> Iterator[bytes]:
     for continued, separator in ways:
         if continued:
             yield _joined(lines, continued, separator)
-
-
-def _without_quotes(text: bytes) -> bytes:
-    """Return a log without marks of quotation, if all lines have them."""
-    lines = [line for line in text.split(b"\n") if line.strip()]
-    if lines and all(line.startswith(b">") for line in lines):
-        return _QUOTED.sub(b"", text)
-    return text
 
 
 # ---- source lines that a traceback lists --------------------------------------------------------
@@ -167,30 +170,9 @@ def _before_failing_lines(lines: list[tuple[bytes, bytes]]) -> set[int]:
 # ---- broken lines -------------------------------------------------------------------------------
 
 
-def _continuations(lines: list[bytes], width: int, is_broken: _Continues) -> set[int]:
-    """Return the numbers of the lines that continue the line before them."""
-    if width not in _WIDTHS:
-        return set()
-    continued = set()
-    for number in range(1, len(lines)):
-        before, line = lines[number - 1], lines[number]
-        if is_broken(before, line, width) and not _begins_record(before, line):
-            continued.add(number)
-    return continued
-
-
 def _columns(line: bytes) -> int:
     """Return the width of a line in characters, which may have several bytes each."""
     return len(line.decode("utf-8", "replace"))
-
-
-def _fills_line(line: bytes, _following: bytes, width: int) -> bool:
-    return _columns(line) == width
-
-
-def _next_word_has_no_room(line: bytes, following: bytes, width: int) -> bool:
-    words = following.split(maxsplit=1)
-    return bool(words and line.strip()) and _columns(line) + 1 + _columns(words[0]) > width
 
 
 def _begins_record(before: bytes, line: bytes) -> bool:

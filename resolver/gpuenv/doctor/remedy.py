@@ -298,7 +298,15 @@ def machine_of(log: Case, data: CompatibilityData) -> tuple[Host | None, list[st
     }
     capabilities = [fact.value for fact in log.of_kind("capability") if fact.subject != "compiler"]
     gpus = list(named.values() or dict.fromkeys(capabilities))
-    driver = _driver(log)
+    releases = [fact for fact in log.of_kind("driver") if "." in fact.value]
+    releases.sort(key=lambda fact: fact.subject == "userspace")
+    releases += log.of_kind("driver-named")
+    supported = log.first("driver-cuda")
+    driver = None
+    if releases:
+        driver = releases[0].value
+    elif supported:  # the first release that supports the stated CUDA version
+        driver = toolkit_driver(supported.value) or None
     python = next((fact.value for fact in log.of_kind("python")), None)
     flags = [word for gpu in gpus for word in ("--gpu", gpu)]
     if driver:
@@ -314,17 +322,6 @@ def machine_of(log: Case, data: CompatibilityData) -> tuple[Host | None, list[st
     return host, flags
 
 
-def _driver(log: Case) -> str | None:
-    """Return the driver release, or the first one that supports the stated CUDA version."""
-    releases = [fact for fact in log.of_kind("driver") if "." in fact.value]
-    releases.sort(key=lambda fact: fact.subject == "userspace")
-    releases += log.of_kind("driver-named")
-    if releases:
-        return releases[0].value
-    supported = log.first("driver-cuda")
-    return toolkit_driver(supported.value) or None if supported else None
-
-
 def _frameworks(log: Case) -> dict[str, str]:
     """Return the named frameworks with the most exact version that the log states; "" for none."""
     versions: dict[str, str] = {}
@@ -332,12 +329,9 @@ def _frameworks(log: Case) -> dict[str, str]:
         if fact.subject not in _FRAMEWORKS:
             continue
         if fact.kind in _KINDS_WITH_VERSION:
-            known = versions.get(fact.subject, "")
-            versions[fact.subject] = max(known, fact.value, key=_parts)
+            known = versions.setdefault(fact.subject, "")
+            if not known or fact.value.count(".") > known.count("."):
+                versions[fact.subject] = fact.value
         elif fact.kind in ("cuda-built", "architecture-missing"):
             versions.setdefault(fact.subject, "")
     return versions
-
-
-def _parts(version: str) -> int:
-    return len(version.split(".")) if version else 0

@@ -56,7 +56,20 @@ def cleaned(stream: Iterable[bytes | str]) -> Iterator[bytes]:
         stream: chunks or lines, as bytes (UTF-8, or UTF-16 with a byte order mark) or as text. It
             does not matter where they end.
     """
-    return _unescaped(_as_utf8(stream))
+    rest = b""
+    for chunk in _as_utf8(stream):
+        raw = rest + chunk if rest else chunk
+        # The start of a code near the end waits for the next chunk.
+        start = _CODE_START.search(raw, max(0, len(raw) - _MAX_CODE))
+        end = start.start() if start else len(raw)
+        for _ in range(_MAX_INTERRUPTED):
+            before = _INTERRUPTED.search(raw, max(0, end - _MAX_CODE), end)
+            if before is None:
+                break
+            end = before.start()
+        rest = raw[end:]
+        yield _plain(raw[:end])
+    yield _plain(rest)
 
 
 def blocks(chunks: Iterable[bytes]) -> Iterator[Block]:
@@ -116,33 +129,11 @@ def _as_utf8(stream: Iterable[bytes | str]) -> Iterator[bytes]:
             yield chunk[begin : begin + BLOCK]
 
 
-def _unescaped(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the chunks without codes and escapes, including those that two chunks share."""
-    rest = b""
-    for chunk in chunks:
-        raw = rest + chunk if rest else chunk
-        # The start of a code near the end waits for the next chunk.
-        end = _end_without_code(raw)
-        rest = raw[end:]
-        yield _plain(raw[:end])
-    yield _plain(rest)
-
-
-def _end_without_code(raw: bytes) -> int:
-    """Return up to where a chunk has no code whose end may be in the next chunk."""
-    start = _CODE_START.search(raw, max(0, len(raw) - _MAX_CODE))
-    end = start.start() if start else len(raw)
-    for _ in range(_MAX_INTERRUPTED):
-        before = _INTERRUPTED.search(raw, max(0, end - _MAX_CODE), end)
-        if before is None:
-            break
-        end = before.start()
-    return end
-
-
 def _plain(raw: bytes) -> bytes:
-    text = _without_color(raw)
     # Searching for one byte first is ten times faster than searching for several.
+    has_backslash = b"\\" in raw and (b"1b[" in raw or b"033[" in raw)
+    has_code = b"\x1b" in raw or has_backslash or (b"^" in raw and b"^[[" in raw)
+    text = _COLOR.sub(b"", raw) if has_code else raw
     if (b"{" in text and b'{"log":' in text) or (b"}" in text and b'"stream"' in text):
         text = _JSON_ESCAPE.sub(_unescaped_json, _DOCKER_RECORD.sub(b"", text))
     if b"&" in text:
@@ -160,15 +151,6 @@ def _unescaped_json(escape: re.Match[bytes]) -> bytes:
     if number is not None:
         return chr(int(number, 16)).encode("utf-8", "replace")
     return character or b"\t"
-
-
-def _without_color(raw: bytes) -> bytes:
-    has_escape = b"\x1b" in raw
-    has_backslash = b"\\" in raw and (b"1b[" in raw or b"033[" in raw)
-    has_caret = b"^" in raw and b"^[[" in raw
-    if has_escape or has_backslash or has_caret:
-        return _COLOR.sub(b"", raw)
-    return raw
 
 
 def find_all(text: bytes, part: bytes) -> Iterator[int]:
