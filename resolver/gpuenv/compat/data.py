@@ -578,8 +578,15 @@ class CompatibilityData:
         return of_url(url) if is_own else None
 
     def is_companion(self, distribution: str) -> bool:
-        """Return whether the data has rows of what releases of a distribution need (`links`)."""
-        return distribution in self._tables.companions
+        """Return whether releases of a distribution need something of a framework or of CUDA.
+
+        That is what rows say (see `links`). Other rows are about packages without device code.
+        """
+        for _, links, _ in self._tables.companions.get(distribution, ()):
+            needed = {name for name, _ in links.frameworks}
+            if links.cuda or links.cudnn or not needed.isdisjoint(self._framework_distributions):
+                return True
+        return False
 
     def cxx11_abi(self, build: Build) -> bool | None:
         """Return _GLIBCXX_USE_CXX11_ABI of a torch wheel; None is unknown."""
