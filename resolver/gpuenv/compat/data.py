@@ -578,10 +578,11 @@ class CompatibilityData:
         return of_url(url) if is_own else None
 
     def is_companion(self, distribution: str) -> bool:
-        """Return whether releases of a distribution need something of a framework or of CUDA.
+        """Return whether the data has rows of a distribution: what it needs, or its device code."""
+        return distribution in self._tables.companions or self.is_extension(distribution)
 
-        That is what rows say (see `links`). Other rows are about packages without device code.
-        """
+    def needs_framework(self, distribution: str) -> bool:
+        """Return whether a row says that releases need something of a framework or of CUDA."""
         for _, links, _ in self._tables.companions.get(distribution, ()):
             needed = {name for name, _ in links.frameworks}
             if links.cuda or links.cudnn or not needed.isdisjoint(self._framework_distributions):

@@ -275,7 +275,7 @@ def _not_judged(
     for name, candidate in solution.pinned.items():
         required = [] if name.startswith("nvidia-") else dependencies[name]
         uses_cuda = any(other.startswith("nvidia-") for other in required)
-        is_companion = data.is_companion(name) or uses_cuda or not members.isdisjoint(required)
+        is_companion = data.needs_framework(name) or uses_cuda or not members.isdisjoint(required)
         is_known = candidate.build or candidate.library or data.covers(name)
         is_pure = candidate.wheel.filename.endswith("-any.whl")
         if not is_companion or is_pure or is_known:
