@@ -236,9 +236,15 @@ class Release:
             parent, _, last = module.rpartition(".")
             if name:
                 return bool(parent) and self.lacks(parent, last)
-            return not (self.has_aliases and self.has_word(last))
+            is_made = COMPILED in self.texts.get(parent, "")  # it may make modules
+            return not (is_made or (self.has_aliases and self.has_word(last)))
         if not name or f"{module}.{name}" in self.texts or (module, name) in self.removed:
             return (module, name) in self.removed
+        if "_LazyModule(" in self.texts[module]:  # its star imports are for type checkers
+            # transformers 5 has what was BertTokenizerFast under both names.
+            names = {name, name.removesuffix("Fast")}
+            is_given = name in self.bound(module)
+            return not (is_given or any(self.has_word(one, form=EXPORTED) for one in names))
         modules = TORCH if module == "torch" else self.starred(module)
         has_more = self.has_aliases and module in self.packages
         takes_others = any(one not in self.texts for one in modules) and module not in TORCH
@@ -246,10 +252,6 @@ class Release:
             is_open = IS_OPEN.search(self.texts[module].replace(COMPILED, "")) is not None
             is_open |= takes_others or has_more
             return not is_open and module not in TORCH and self.binds(module, name) is False
-        if "_LazyModule(" in self.texts[module]:
-            # transformers 5 has what was BertTokenizerFast under both names.
-            names = {name, name.removesuffix("Fast")}
-            return not any(self.has_word(one, form=EXPORTED) for one in names)
         is_open = has_more or any(IS_OPEN.search(self.texts[one]) for one in modules)
         return module in TORCH or not (is_open and (self.is_compiled or self.has_word(name)))
 
