@@ -144,14 +144,13 @@ def _is_weaker(host: Host, other: Host) -> bool:
 
 
 def fewest_groups(
-    items: Sequence[int], holds: Callable[[frozenset[int]], bool], budget: int = BUDGET
+    items: Sequence[int], holds: Callable[[frozenset[int]], bool]
 ) -> tuple[list[frozenset[int]], bool]:
     """Return the fewest groups that hold all items, and whether there cannot be fewer.
 
     Args:
         items: The items; each fits into a group of its own.
         holds: Whether one group can hold these items. It can then hold a part of them, too.
-        budget: The steps after which the search ends without a proof.
     """
     best: list[frozenset[int]] = []  # each item in the first group that can hold it
     for item in items:
@@ -170,7 +169,7 @@ def fewest_groups(
         """Branch and bound: an item joins a group that can hold it, or begins one."""
         nonlocal best, steps
         steps += 1
-        if steps >= budget or len(groups) >= len(best):
+        if steps >= BUDGET or len(groups) >= len(best):
             return
         if number == len(ordered):
             best = groups
@@ -182,7 +181,7 @@ def fewest_groups(
         place(number + 1, [*groups, item])
 
     place(0, [])
-    return best, steps < budget
+    return best, steps < BUDGET
 
 
 # A lock, and {class: cost} for the classes that it serves.

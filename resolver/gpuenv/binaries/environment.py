@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from urllib.parse import unquote, urlsplit
 
 from ..model import Value
@@ -88,15 +88,18 @@ def scan_environment(
         progress: is called with a line for each file that takes long.
     """
     prefix = prefix_of(os.path.abspath(target))
-    roots = [_Root(folder=prefix)]
+    roots, owners, of_conda = [_Root(folder=prefix)], {}, is_conda(prefix)
     if find_interpreter(prefix) is not None:
         folders: dict[str, str] = {}  # each once
         for folder in (*sites(prefix), *filter(os.path.isdir, more)):
             folders.setdefault(os.path.realpath(folder), folder)
         roots = [_Root(folder=folder) for folder in folders.values()]
-        if is_conda(prefix):
+        if of_conda:
             roots.append(_Root(folder=os.path.join(prefix, "lib"), deep=False))
-    paths = _owned_files(roots, dict(_conda_owners(prefix)) if is_conda(prefix) else {})
+    for name, record in conda_packages(prefix).items() if of_conda else ():
+        for path in filter(is_code_file, conda_files(prefix, record)):
+            owners[path] = f"{name} {record.get('version')}"
+    paths = _owned_files(roots, owners)
     files: list[CodeFile] = []
     slow = time.monotonic() + 1.0
     for number, (path, owner) in enumerate(paths, 1):
@@ -160,12 +163,6 @@ def _editable(info: str, owner: str) -> list[_Root]:
     if scheme != "file" or not os.path.isdir(folder):
         return []
     return [_Root(folder=folder, project=owner)]
-
-
-def _conda_owners(prefix: str) -> Iterator[tuple[str, str]]:
-    for name, record in conda_packages(prefix).items():
-        for path in filter(is_code_file, conda_files(prefix, record)):
-            yield path, f"{name} {record.get('version')}"
 
 
 def _read(path: str, owner: str) -> CodeFile | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from ..model import Check, Mark
 from ..verify.probe_tests import Shown
-from .catalog import Row, fact_rows
+from .catalog import fact_rows
 from .host_facts import fact
 from .model import Fact
 
@@ -90,7 +90,16 @@ def _facts_of_check(check: Check, library_marks: Sequence[Mark]) -> list[Fact]:
     name = check.subject.partition(" ")[0]
     fields = {"status": check.status, "evidence": check.evidence, "name": name}
     for row in fact_rows()["check"]:
-        matches = _matches(row, check, library_marks)
+        is_about = check.name == row["check"] and check.status in row.get("status", "pass|fail")
+        if not is_about or not re.fullmatch(row.get("subject", ".*"), check.subject):
+            continue
+        lacks = (check.marks, row.get("unless", ())), (library_marks, row.get("beside_unless", ()))
+        if any(_marked(marks, form) for marks, forms in lacks for form in forms):
+            continue
+        if not all(_marked(library_marks, form) for form in row.get("beside", ())):
+            continue
+        # Each mark that the row is about, with the first group of its value.
+        matches = _marked(check.marks, row["mark"]) if "mark" in row else [("", "", "")]
         for match in matches[: 1 if row.get("first") else None]:
             text = row.get("text", "{evidence}").format("", *match, **fields)
             for kind, *templates in row["facts"]:
@@ -100,19 +109,6 @@ def _facts_of_check(check: Check, library_marks: Sequence[Mark]) -> list[Fact]:
         if matches and row.get("last"):
             break
     return list(facts.values())
-
-
-def _matches(row: Row, check: Check, library_marks: Sequence[Mark]) -> list[_Match]:
-    """Return the marks that a row is about, with the first group of each; [] if it says nothing."""
-    is_about = check.name == row["check"] and check.status in row.get("status", "pass|fail")
-    if not is_about or not re.fullmatch(row.get("subject", ".*"), check.subject):
-        return []
-    lacks = (check.marks, row.get("unless", ())), (library_marks, row.get("beside_unless", ()))
-    if any(_marked(marks, form) for marks, forms in lacks for form in forms):
-        return []
-    if not all(_marked(library_marks, form) for form in row.get("beside", ())):
-        return []
-    return _marked(check.marks, row["mark"]) if "mark" in row else [("", "", "")]
 
 
 def _marked(marks: Iterable[Mark], form: Sequence[str]) -> list[_Match]:

@@ -155,7 +155,11 @@ def examine(
         described=described,
         has_variables=is_evidence or (described and stated_origin != "elsewhere"),
     )
-    if uses_devices and host.gpus and _lacks_code(log_facts):
+    lacks_code = any(
+        fact.kind == "architecture-missing" or fact.value in ("unsupported-ptx", "invalid-image")
+        for fact in log_facts
+    )
+    if uses_devices and host.gpus and lacks_code:
         named = [fact.value for fact in log_facts if fact.kind == "file-named"]
         facts += other_binary_facts(host, stages.data, named=named, env=os.environ)
     of_log = Case(log_facts)
@@ -194,14 +198,6 @@ def _chunks(stream: BinaryIO) -> Iterator[bytes]:
         read = stream.read1
     while chunk := read(_CHUNK):
         yield chunk
-
-
-def _lacks_code(log_facts: Iterable[Fact]) -> bool:
-    """Whether a log states that a binary has no code for the GPU, or PTX that is too new."""
-    return any(
-        fact.kind == "architecture-missing" or fact.value in ("unsupported-ptx", "invalid-image")
-        for fact in log_facts
-    )
 
 
 # ---- the environment ----------------------------------------------------------------------------
@@ -292,13 +288,12 @@ def _facts_of_machine(
         has_variables: the variables of this process are facts.
     """
     facts: list[Fact] = []
-    if described:
-        facts += host_facts.host_facts(host, described=True)
-    elif is_evidence:
-        facts += host_facts.host_facts(host)
-        problems = {problem.code for problem in host.problems}
-        if problems & _UNEXPLAINED_PROBLEMS and host.virtualization not in ("wsl2", "tegra"):
-            facts += host_facts.node_facts(root)
+    if described or is_evidence:
+        facts += host_facts.host_facts(host, described=described)
+    problems = {problem.code for problem in host.problems} & _UNEXPLAINED_PROBLEMS
+    has_nodes = is_evidence and not described and host.virtualization not in ("wsl2", "tegra")
+    if problems and has_nodes:
+        facts += host_facts.node_facts(root)
     if has_variables:
         facts += host_facts.variable_facts(os.environ)
     if is_evidence and not described:

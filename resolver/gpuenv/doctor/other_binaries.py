@@ -14,7 +14,7 @@ from itertools import chain
 
 from ..binaries.device_code import DamagedFileError, read_file
 from ..binaries.environment import CodeFile
-from ..binaries.served import JudgedFile, judge
+from ..binaries.served import judge
 from ..compat.architectures import parse_target, show_code
 from ..compat.data import CompatibilityData
 from ..model import Host
@@ -60,8 +60,17 @@ def other_binary_facts(
             continue
         if images is not None and (images.sass or images.ptx):
             files.append(CodeFile(path=path, images=images))
-    failing = [row for row in judge(files, host, data) if row.reasons]
-    return tuple(_fact(row, host) for row in failing[:_MOST_NAMED])
+    facts = []
+    for row in [row for row in judge(files, host, data) if row.reasons][:_MOST_NAMED]:
+        targets = (*(row.code.sass or ()), *(row.code.ptx or ()))
+        newest = max((parse_target(target)[0] for target in targets), default=(0, 0))
+        capabilities = filter(None, host.capabilities)
+        subject = "newer" if any(capability > newest for capability in capabilities) else "older"
+        if any("driver" in reason.code for reason in row.reasons):
+            subject = "driver"
+        text = f"another binary, {row.file.path}, has {show_code(row.code)}: {row.hint}"
+        facts.append(fact("other-binary", subject, row.file.path, "host: files", text))
+    return tuple(facts)
 
 
 def _candidates(named: Iterable[str], env: Mapping[str, str]) -> Iterator[str]:
@@ -85,14 +94,3 @@ def _files(folder: str) -> Iterator[str]:
         folders[:] = [] if is_deep else sorted(set(folders) - _SKIPPED)
         for name in sorted(names):
             yield os.path.join(parent, name)
-
-
-def _fact(row: JudgedFile, host: Host) -> Fact:
-    targets = (*(row.code.sass or ()), *(row.code.ptx or ()))
-    newest = max((parse_target(target)[0] for target in targets), default=(0, 0))
-    capabilities = filter(None, host.capabilities)
-    subject = "newer" if any(capability > newest for capability in capabilities) else "older"
-    if any("driver" in reason.code for reason in row.reasons):
-        subject = "driver"
-    text = f"another binary, {row.file.path}, has {show_code(row.code)}: {row.hint}"
-    return fact("other-binary", subject, row.file.path, "host: files", text)

@@ -114,7 +114,11 @@ def find_remedy(
             continue  # without a network nothing tells
         if any(reason.code == "build-unknown" for reason in plan.warnings):
             continue  # it may not run
-        if _is_circle(plan, failing, companions, installed):
+        versions = plan.versions
+        pins = {name: versions.get(name, "").partition("+")[0] for name in companions}
+        present = {name: installed[name].partition("+")[0] for name in companions}
+        fails = [_is_same(choice.framework, choice, failing) for choice in plan.choices]
+        if all(fails) and pins == present:
             same = " and ".join(f"{choice.framework} {choice.version}" for choice in plan.choices)
             failure = Remedy(asked=asked, failure=f"it gives the same build, {same}", same=True)
             continue
@@ -132,17 +136,6 @@ def find_remedy(
         command = _command(same_versions, companions, target, flags)
         return remedy.replace(unsolved=builds, unsolved_command=command)
     return failure
-
-
-def _is_circle(
-    plan: Plan, failing: Failing, companions: Iterable[str], installed: Mapping[str, str]
-) -> bool:
-    """Whether a plan has the failing builds again, and the companions that are installed."""
-    pins = plan.versions
-    return all(_is_same(choice.framework, choice, failing) for choice in plan.choices) and all(
-        pins.get(name, "").partition("+")[0] == installed[name].partition("+")[0]
-        for name in companions
-    )
 
 
 def _is_same(framework: str, build: Build | Choice, failing: Failing) -> bool:

@@ -115,7 +115,8 @@ def modules_of_kernels(case: Case) -> Iterator[Finding]:
 def driver_of_build(case: Case) -> Iterator[Finding]:
     """Compare the driver with the CUDA version of a build or of a toolkit."""
     driver = case.newest_driver(of_log=True)
-    builds = {fact.version: fact for fact in _builds(case)}
+    built = [fact for fact in case.of_kind("cuda-built") if fact.from_log and fact.value != "none"]
+    builds = {fact.version: fact for fact in built}
     failures = case.symptoms("cuda-unavailable", "took-cpu", "reported-unavailable")
     if builds and driver and (failures or case.faults()):
         oldest = min(builds)
@@ -148,10 +149,6 @@ def driver_asked_for(case: Case) -> Iterator[Finding]:
 def _is_driver_older(driver: tuple[int, ...], cuda: tuple[int, ...]) -> bool:
     """Whether a driver for one CUDA version does not support builds for another."""
     return cuda[0] > driver[0] or driver < cuda < MINOR_VERSION_COMPATIBILITY
-
-
-def _builds(case: Case) -> list[Fact]:
-    return [fact for fact in case.of_kind("cuda-built") if fact.from_log and fact.value != "none"]
 
 
 # ---- code for the GPU ---------------------------------------------------------------------------

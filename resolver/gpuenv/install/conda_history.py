@@ -200,7 +200,12 @@ def remember_state(target: str, before: State) -> None:
     after = read_state(target).packages()
     if after == before.packages():
         return
-    records = {name: _to_install_again(record) for name, record in before.records.items()}
+    records = {}  # what an installation of each package needs
+    for name, record in before.records.items():
+        kept = {key: record[key] for key in _KEYS if record.get(key) is not None}
+        for key in kept.keys() & {"url", "channel"}:
+            kept[key] = without_credentials(str(kept[key]))
+        records[name] = kept
     document = {
         "records": records,
         "specs": dict(before.specs),
@@ -208,15 +213,6 @@ def remember_state(target: str, before: State) -> None:
         "after": sorted(after),
     }
     write_whole(os.path.join(target, _PREVIOUS), json.dumps(document, indent=1).encode())
-
-
-def _to_install_again(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a conda-meta record that an installation needs."""
-    kept = {key: record[key] for key in _KEYS if record.get(key) is not None}
-    for key in ("url", "channel"):
-        if key in kept:
-            kept[key] = without_credentials(str(kept[key]))
-    return kept
 
 
 def forget_state(target: str) -> None:

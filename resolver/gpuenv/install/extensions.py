@@ -84,7 +84,8 @@ def require_compilers(lock: Lock, pins: Iterable[Pin]) -> None:
         if not name:
             continue
         cuda, problem = _cuda(lock, name), ""
-        if not _compiler():
+        names = os.environ.get("CXX", "").split()[:1] or ["c++", "g++", "clang++", "cl"]
+        if not any(map(shutil.which, names)):
             problem, hint = "a C++ compiler", "install g++"
         elif cuda is not None and cuda[0] < _WHEELS_FROM and _toolkit(cuda) is None:
             problem = f"nvcc of CUDA {cuda[0]}, as {name} has"
@@ -173,12 +174,6 @@ def _served(capability: Pair, compiled: Iterable[Pair]) -> Pair:
         (one for one in compiled if serves(Code(sass=(f"{one[0]}{one[1]}",)), capability)),
         default=capability,
     )
-
-
-def _compiler() -> str | None:
-    words = os.environ.get("CXX", "").split()
-    names = words[:1] or ["c++", "g++", "clang++", "cl"]
-    return next(filter(None, map(shutil.which, names)), None)
 
 
 def _toolkit(cuda: CudaVersion) -> Toolkit | None:

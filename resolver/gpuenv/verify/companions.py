@@ -362,7 +362,14 @@ def _judge(
         texts.append(answer["numpy"])
     if texts or any(kind == "fail" for kind, _ in loads):
         return _judge_failure(texts, loads, has_device=devices > 0)
-    return _judge_success(companion, answer, loads)
+    loaded = sum(not words for words in answer["loads"].values())
+    texts = [f"{companion.version}: {', '.join(companion.modules)}"]
+    texts += [f"{loaded} libraries loaded"] if loaded else []
+    if "setting" in answer:
+        texts.append(f"set {answer['setting']}, because TensorFlow is not installed")
+    is_known = {kind for kind, _ in loads}.isdisjoint(("unknown", "system"))
+    status = "pass" if is_known and "setting" not in answer else "unknown"
+    return status, first_texts([*texts, *[text for _, text in loads]])
 
 
 def _judge_failure(
@@ -377,31 +384,12 @@ def _judge_failure(
     if failed:
         further = [text for text in failed if text.partition(": ")[2] not in said]
         return "fail", first_texts([*texts, *further], shown=SHOWN)
-    of_host = [
-        _NO_DISPLAY,
-        _NO_NETWORK,
-        _NO_LIBRARY,
-        _BY_SETTING,
-        *([] if has_device else [_NO_GPU]),
-    ]
+    of_host = [_NO_DISPLAY, _NO_NETWORK, _NO_LIBRARY, _BY_SETTING]
+    of_host += [] if has_device else [_NO_GPU]
     lacks_library = any(kind == "system" for kind, _ in loads) and _MISSING.search(said)
     if lacks_library or any(pattern.search(said) for pattern in of_host):
         return "unknown", first_texts([*[text for _, text in loads], *texts], shown=SHOWN)
     return "fail", first_texts(texts, shown=SHOWN)
-
-
-def _judge_success(
-    companion: Companion, answer: CompanionAnswer, loads: Sequence[tuple[str, str]]
-) -> tuple[str, str]:
-    """Return the status and the evidence of imports that succeeded."""
-    loaded = sum(not words for words in answer["loads"].values())
-    texts = [f"{companion.version}: {', '.join(companion.modules)}"]
-    texts += [f"{loaded} libraries loaded"] if loaded else []
-    if "setting" in answer:
-        texts.append(f"set {answer['setting']}, because TensorFlow is not installed")
-    is_known = {kind for kind, _ in loads}.isdisjoint(("unknown", "system"))
-    status = "pass" if is_known and "setting" not in answer else "unknown"
-    return status, first_texts([*texts, *[text for _, text in loads]])
 
 
 def _load_findings(

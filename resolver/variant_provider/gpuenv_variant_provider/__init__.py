@@ -138,18 +138,16 @@ def _common_architectures(devices: tuple[Capability, ...]) -> list[str]:
     SASS runs on the same major version with the same or a newer minor version, and PTX on the same
     or a newer compute capability if the driver is as new as the toolkit that made it.
     """
-    sass = [target for target in _capabilities() if _serves_all(target, devices)]
+    sass = [
+        target
+        for target in _capabilities()
+        if all(_runs_sass(target, device) for device in devices)
+    ]
     ptx = [target for target in _capabilities() if target <= min(devices)]
     return [*map(_real, sass), *map(_virtual, ptx)]
 
 
-def _serves_all(target: Capability, devices: tuple[Capability, ...]) -> bool:
-    return all(_runs_sass(target, device) for device in devices)
-
-
 def _runs_sass(target: Capability, device: Capability) -> bool:
-    if target == device:
-        return True
     if target in _TEGRA or device in _TEGRA:
-        return False
+        return target == device
     return target[0] == device[0] and target[1] <= device[1]
