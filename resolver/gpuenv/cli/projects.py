@@ -189,10 +189,15 @@ class Add(Command):
     def run(self, arguments: Namespace) -> int:
         """Change, lock and install."""
         check_names(arguments.changed)
-        texts = [read_requirement(text) for text in arguments.changed]
+        options = read_index_options(arguments)
+
+        def name_of(url: str) -> str:
+            return api.name_of_project(url, api.detect(), options)
+
+        texts = [read_requirement(text, name_of) for text in arguments.changed]
         texts += [editable_requirement(text, "the command line") for text in arguments.editable]
-        read_url = partial(api.read_url, options=read_index_options(arguments))
-        file = read_files(arguments.requirements, read_url=read_url)
+        read_url = partial(api.read_url, options=options)
+        file = read_files(arguments.requirements, name_of=name_of, read_url=read_url)
         arguments.changed = [*texts, *file.requirements]
         if not arguments.changed:
             raise InputError("nothing to add", hint="name a REQUIREMENT, or a file: -r FILE")

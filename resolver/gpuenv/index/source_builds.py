@@ -33,7 +33,7 @@ from typing import Literal
 
 from .. import activity
 from ..compat.data import compatibility_data
-from ..errors import InputError, Reason, UnusableFileError
+from ..errors import InputError, PackageIndexError, Reason, UnusableFileError
 from ..interpreters import find_interpreter_of, find_pip, find_uv, venv_command
 from ..model import IndexOptions, Python, Value, Wheel
 from ..prefix import interpreter_of, sites
@@ -71,6 +71,8 @@ _FAILED_COMMAND = re.compile(r"\S*(?:error|Error): Command ")  # what failed is 
 _LONGEST_LINE = 300
 _LAST_LINES = 5  # of an output without such a line
 _FRAME = " \t\u2570\u251c\u2500\u25b6\xd7\u2502"  # what uv draws around its errors
+# What pip and uv write where a server cannot be reached.
+NO_CONNECTION = re.compile("connect|resolve|lookup|timed out|dns error", re.IGNORECASE)
 # Settings of pip that would send build requirements elsewhere, and what hides or adds modules.
 _DROPPED = ("PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PYTHONHOME", "PYTHONPATH")
 _OF_INSTALLERS = ("PIP_", "UV_", "GPUENV_")
@@ -156,8 +158,14 @@ class SourceBuilder:
 
         Raises:
             BuildFailedError: it cannot be built.
+            PackageIndexError: an index of its build requirements cannot be reached.
         """
-        return self._build(sdist, archive, "metadata", why, requires=requires)[0]
+        before = _traces(archive)
+        try:
+            return self._build(sdist, archive, "metadata", why, requires=requires)[0]
+        finally:
+            for path in _traces(archive) - before:
+                shutil.rmtree(path, ignore_errors=True)
 
     def remember(self, name: str, error: UnusableFileError) -> None:
         """Count a release of a package that cannot be built, or must not be."""
@@ -406,6 +414,12 @@ def unpack(archive: str, folder: str) -> str:
     return inside if os.path.isdir(inside) else folder
 
 
+def _traces(folder: str) -> set[str]:
+    """Return the folders that a backend writes beside the sources; an archive has none."""
+    patterns = ("build", "*.egg-info", "*/*.egg-info")
+    return {str(path) for pattern in patterns for path in Path(folder).glob(pattern)}
+
+
 def _without_links(packed: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     """Yield the files and folders of an archive, for a Python that has no filter for links.
 
@@ -483,6 +497,7 @@ class _Environment:
 
         Raises:
             subprocess.CalledProcessError: the installer failed.
+            PackageIndexError: it could not reach an index.
             build.BuildException: the package that code is compiled for is another release.
         """
         from build import BuildException
@@ -499,9 +514,17 @@ class _Environment:
         self._install_lines(lines)
 
     def _install_lines(self, lines: Sequence[str]) -> None:
-        if lines:
-            path = self._folder.write("requirements.txt", lines)
+        if not lines:
+            return
+        path = self._folder.write("requirements.txt", lines)
+        try:
             self._folder.run([*self._install, "-r", path], self._settings)
+        except subprocess.CalledProcessError:
+            problem = self._folder.problem()
+            if "UV_OFFLINE" in self._settings or not NO_CONNECTION.search(problem):
+                raise
+            message = f"build requirements ({', '.join(lines)}) cannot be installed: {problem}"
+            raise PackageIndexError(message) from None
 
 
 def _toolkit_of_wheels(folders: Sequence[str]) -> dict[str, str]:

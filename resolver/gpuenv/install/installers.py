@@ -24,6 +24,7 @@ from ..atomic_write import write_all, write_whole
 from ..compat.extensions import of_version
 from ..errors import InputError, InstallError
 from ..index.protocol import DIRECT_URL
+from ..index.source_builds import NO_CONNECTION
 from ..interpreters import find_pip, find_uv, venv_command
 from ..lock import pylock
 from ..model import IndexOptions, Lock, Value, Wheel
@@ -31,8 +32,6 @@ from .lock_files import installable, missing_offline
 
 # What pip and uv write where a file does not have the hash that it should have.
 _WRONG_HASH = ("DO NOT MATCH THE HASHES", "Hash mismatch")
-# What pip and uv write where a server cannot be reached.
-_NO_CONNECTION = re.compile("connect|resolve|lookup|timed out|dns error", re.IGNORECASE)
 # Settings of pip that would send the files elsewhere.
 _DROPPED_VARIABLES = ("PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_REQUIRE_VIRTUALENV")
 _MESSAGE_LENGTH = 400
@@ -210,7 +209,7 @@ def _failure(what: str, output: str, lock: Lock | None) -> InstallError:
             message = f"{file.filename} has the wrong hash: the lock says sha256 {file.sha256}"
             return InstallError(f"{message}, the file has {have}")
         place = f"{file.name} {file.version} from {file.url}: "
-    if _NO_CONNECTION.search(detail):
+    if NO_CONNECTION.search(detail):
         hint = "name a folder that has the file: --find-links DIR"
         if place and file is not None and "+" in file.version:  # never on the default index
             hint += ", or solve with --default-index-only to leave this index out"
