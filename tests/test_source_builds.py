@@ -101,6 +101,15 @@ def test_one_that_cannot_be_built(folder, options, says, server, command):
     assert builds_left(folder) == []
 
 
+def test_build_requirements_that_cannot_be_fetched(folder, server, command):
+    server.faults["/simple/nowhere/"] = ["drop", "always"]
+    options = BROKEN["a requirement that no index has"][0]
+    server.add_sdist("sources", "2.0", **OLD, **options)
+    done = command("solve sources", status=4, UV_HTTP_RETRIES="0")
+    assert "build requirements (nowhere>3) cannot be installed" in done.stderr
+    assert contents(folder) == {} and builds_left(folder) == []
+
+
 def test_a_refusal_builds_few_more_releases(server, command, monkeypatch):
     monkeypatch.setattr("gpuenv.index.multi_index.MOST_FURTHER_BUILDS", 0)
     server.add("beta", "1.0")
