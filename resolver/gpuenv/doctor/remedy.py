@@ -221,7 +221,10 @@ def repairs(checks: Iterable[Check], installed: Survey) -> tuple[tuple[str, ...]
     """Return the commands that install what failed checks of an environment ask for.
 
     The release of a framework is not changed, and a build that only its own index has is left out.
+    There are none for a conda environment, whose packages pip and uv must not replace.
     """
+    if installed.conda or "executable" not in installed.interpreter:
+        return ()
     versions, python = installed.versions, installed.interpreter["executable"]
     tool: tuple[str, ...] = ("uv", "pip", "{}", "--python", python)
     again = ("--reinstall", "--no-deps")

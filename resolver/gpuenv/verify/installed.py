@@ -8,8 +8,6 @@ import os
 import re
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from packaging.markers import Marker, UndefinedEnvironmentName
 from packaging.specifiers import SpecifierSet
@@ -17,6 +15,7 @@ from packaging.specifiers import SpecifierSet
 from ..compat.data import CompatibilityData
 from ..compat.extensions import may_describe_itself_as
 from ..errors import InputError
+from ..index.urls import file_url_to_path
 from ..model import Check, Lock, Mark, Requirement, Value, first_texts, show_pair
 from ..prefix import INSTALLATION_TOOLS, editable_url, is_conda, is_native
 from ..probes.answers import FilesAnswer
@@ -424,7 +423,7 @@ def _damaged_records(survey: Survey) -> Iterator[tuple[str, str]]:
         if not row.has_own_record or not row.info.endswith(".dist-info"):
             continue
         url = editable_url(row.info)
-        if url and not os.path.exists(url2pathname(urlsplit(url).path)):
+        if url and not os.path.exists(file_url_to_path(url)):
             yield row.name, f"is an editable install of {url}, which is not there"
         if not _fits_python(row.read_text("WHEEL"), survey.interpreter["version"]):
             yield row.name, "is a wheel for another Python"
