@@ -145,7 +145,7 @@ class Deriver:
         return {"distribution": name, "cuda_major": major, "path": on_path, "releases": releases}
 
     def has_own_runtime(self, name: str, records: Iterable[Record]) -> bool:
-        """Return whether the CUDA runtime is in the libraries, which fit any CUDA beside them then.
+        """Return whether the libraries contain the CUDA runtime, so that they fit any CUDA.
 
         Raises:
             DataError: a [[scan]] row says so, and a library links or opens one.

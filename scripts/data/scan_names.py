@@ -456,8 +456,9 @@ class TopLevel(ast.NodeVisitor):
             self.names.add((module, name))
 
     def _import(self, module: str, name: str, bound: str, meaning: str) -> None:
-        """Take an imported name. What a function imports is followed, but does not count: it may be
-        for few users, who have what it needs.
+        """Take an imported name. Imports in functions are followed, but their names do not count.
+
+        Few users may call such a function, and these may have what it needs.
         """
         if self._in_function:
             self.imports += [module, f"{module}.{name}"]

@@ -25,6 +25,7 @@ from .parser import Argument, Command, Group
 from .requests import (
     check_names,
     is_about_conda,
+    name_reader,
     read_host,
     read_index_options,
     read_requirement,
@@ -190,10 +191,7 @@ class Add(Command):
         """Change, lock and install."""
         check_names(arguments.changed)
         options = read_index_options(arguments)
-
-        def name_of(url: str) -> str:
-            return api.name_of_project(url, api.detect(), options)
-
+        name_of = name_reader(api.detect, options)
         texts = [read_requirement(text, name_of) for text in arguments.changed]
         texts += [editable_requirement(text, "the command line") for text in arguments.editable]
         read_url = partial(api.read_url, options=options)

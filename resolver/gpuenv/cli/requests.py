@@ -172,7 +172,9 @@ def read_conda_request(arguments: Namespace) -> tuple[Request, IndexOptions, Hos
     arguments.requirements = [path for path in paths if path not in project_files]
 
     host_of_flags = cache(partial(read_host, arguments, need_gpu=True, conda=True))
-    name_of = _name_of(arguments, host_of_flags, read_index_options(arguments))
+    name_of = None
+    if not arguments.no_build:
+        name_of = name_reader(host_of_flags, read_index_options(arguments))
     projects = [
         read_project_file(path, host_of_flags().platform, name_of) for path in project_files
     ]
@@ -285,7 +287,7 @@ def read_request(
         InputError: a file or a text cannot be read, or nothing is asked for.
     """
     options, host_of_target = read_index_options(arguments), cache(read_host)
-    name_of = _name_of(arguments, host_of_target, options)
+    name_of = None if arguments.no_build else name_reader(host_of_target, options)
     request = _request_of_flags(arguments, name_of)
     folder = _project_folder(arguments, asked=asked)
     files = []
@@ -317,12 +319,8 @@ def read_request(
     return request, options, host
 
 
-def _name_of(
-    arguments: Namespace, host: Callable[[], Host], options: IndexOptions
-) -> NameOf | None:
-    """Return what builds the metadata of a project for its name; None with --no-build."""
-    if arguments.no_build:
-        return None
+def name_reader(host: Callable[[], Host], options: IndexOptions) -> NameOf:
+    """Return what builds the metadata of a project for its name, with the Python of a host."""
     return lambda url: api.name_of_project(url, host(), options)
 
 

@@ -863,14 +863,14 @@ def _device_findings(
         if package.framework == FRAMEWORK and on_path and build is not None:
             torch = build.cuda
         yield from _about(build_reasons(subject, build, host, data, on_path=on_path), package)
-    for package in packages:
-        if package.toolkit is not None:
-            yield from _about(driver_reasons(package.subject, package.toolkit, host, data), package)
     # Without a CUDA build or toolkit, R1 counts by the CUDA major of the libraries.
     judge = library_reasons if toolkits else requested_library_reasons
-    for package in packages if not toolkits else ():
-        if major := data.other_library_major(package.distribution):
-            yield from _about(driver_reasons(package.subject, (major, 0), host, data), package)
+    for package in packages:
+        cuda = package.toolkit
+        if not toolkits and (major := data.other_library_major(package.distribution)):
+            cuda = (major, 0)
+        if cuda is not None:
+            yield from _about(driver_reasons(package.subject, cuda, host, data), package)
     for package in libraries:
         library = package.library
         if library is not None and library.by_cuda and torch is not None:

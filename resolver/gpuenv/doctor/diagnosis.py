@@ -155,11 +155,7 @@ def examine(
         described=described,
         has_variables=is_evidence or (described and stated_origin != "elsewhere"),
     )
-    lacks_code = any(
-        fact.kind == "architecture-missing" or fact.value in ("unsupported-ptx", "invalid-image")
-        for fact in log_facts
-    )
-    if uses_devices and host.gpus and lacks_code:
+    if uses_devices and host.gpus and _lacks_code(log_facts):
         named = [fact.value for fact in log_facts if fact.kind == "file-named"]
         facts += other_binary_facts(host, stages.data, named=named, env=os.environ)
     of_log = Case(log_facts)
@@ -184,7 +180,7 @@ def examine(
         checks=environment.checks,
         test_results=environment.test_results,
         remedy=remedy,
-        repairs=repairs(environment.checks, installed) if installed is not None else (),
+        repairs=repairs(environment.checks, installed),
         shadows=environment.shadows if is_evidence else (),
         origin=origin,
         other_environment=environment.difference,
@@ -198,6 +194,14 @@ def _chunks(stream: BinaryIO) -> Iterator[bytes]:
         read = stream.read1
     while chunk := read(_CHUNK):
         yield chunk
+
+
+def _lacks_code(log_facts: Iterable[Fact]) -> bool:
+    """Return whether a log says that a binary has no code for the GPU, or PTX that is too new."""
+    return any(
+        fact.kind == "architecture-missing" or fact.value in ("unsupported-ptx", "invalid-image")
+        for fact in log_facts
+    )
 
 
 # ---- the environment ----------------------------------------------------------------------------

@@ -217,13 +217,14 @@ def _command(
 # ---- repairs ------------------------------------------------------------------------------------
 
 
-def repairs(checks: Iterable[Check], installed: Survey) -> tuple[tuple[str, ...], ...]:
+def repairs(checks: Iterable[Check], installed: Survey | None) -> tuple[tuple[str, ...], ...]:
     """Return the commands that install what failed checks of an environment ask for.
 
     The release of a framework is not changed, and a build that only its own index has is left out.
-    There are none for a conda environment, whose packages pip and uv must not replace.
+    There are none without an interpreter, nor for a conda environment, whose packages pip and uv
+    must not replace.
     """
-    if installed.conda or "executable" not in installed.interpreter:
+    if installed is None or installed.conda or "executable" not in installed.interpreter:
         return ()
     versions, python = installed.versions, installed.interpreter["executable"]
     tool: tuple[str, ...] = ("uv", "pip", "{}", "--python", python)

@@ -73,7 +73,7 @@ def module_file(name: str) -> str | None:
 
 
 def folders_before() -> dict[str, str]:
-    """Return {folder: what lets programs search it before the environment's}."""
+    """Return the folders that programs search before those of the environment, and why."""
     listed = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     folders = {os.path.abspath(folder): "PYTHONPATH" for folder in listed}
     if sys.prefix == sys.base_prefix and not os.environ.get("PYTHONNOUSERSITE"):

@@ -216,7 +216,7 @@ def _holds(requirement: Requirement, variables: dict[str, str]) -> bool:
 
 
 def _is_bytecode(path: str) -> bool:
-    """Return whether a path is bytecode, or a folder of it, which virtualenv records."""
+    """Return whether a path is bytecode or a __pycache__ folder; virtualenv records both."""
     return path.endswith((".pyc", "__pycache__"))
 
 
@@ -371,20 +371,7 @@ def _file_checks(
     texts = [f"{name} {problem}: reinstall it" for name, problem in damaged]
     marks: list[Mark] = [("no-record", name, "") for name, _ in damaged]
     prefix = survey.interpreter["prefix"]
-    faults: dict[str, list[str]] = {}  # by distribution
-    data = []
-    for file, reason in wrong.items():
-        parts = os.path.relpath(file.path, prefix).split(os.sep)
-        of_nvidia = file.owner.startswith("nvidia-")
-        is_code = is_library(file.path) or file.path.endswith(".py")
-        if reason == "missing":
-            faults.setdefault(file.owner, []).append(f"{file.path} of {file.owner} is missing")
-        elif file.path in shared and not of_nvidia:
-            continue
-        elif of_nvidia or (is_code and not {"test", "tests"} & set(parts)):
-            faults.setdefault(file.owner, []).append(f"{file.path} of {file.owner}: {reason}")
-        elif parts[0] != "bin":
-            data.append(f"{file.path} of {file.owner} ({reason})")
+    faults, data = _faults_of_files(wrong, shared, prefix)
     texts += [
         found[0] + (f", and {len(found) - 1} more of its files" if found[1:] else "")
         for found in faults.values()
@@ -413,6 +400,27 @@ def _file_checks(
         yield Check("files", "changed", "unknown", evidence)
 
 
+def _faults_of_files(
+    wrong: Mapping[RecordedFile, str], shared: Collection[str], prefix: str
+) -> tuple[dict[str, list[str]], list[str]]:
+    """Return what is wrong with files, by distribution, and the data files that are changed."""
+    faults: dict[str, list[str]] = {}
+    data = []
+    for file, reason in wrong.items():
+        parts = os.path.relpath(file.path, prefix).split(os.sep)
+        of_nvidia = file.owner.startswith("nvidia-")
+        is_code = is_library(file.path) or file.path.endswith(".py")
+        if reason == "missing":
+            faults.setdefault(file.owner, []).append(f"{file.path} of {file.owner} is missing")
+        elif file.path in shared and not of_nvidia:
+            continue
+        elif of_nvidia or (is_code and not {"test", "tests"} & set(parts)):
+            faults.setdefault(file.owner, []).append(f"{file.path} of {file.owner}: {reason}")
+        elif parts[0] != "bin":
+            data.append(f"{file.path} of {file.owner} ({reason})")
+    return faults, data
+
+
 def _damaged_records(survey: Survey) -> Iterator[tuple[str, str]]:
     """Yield (name, what is wrong) of the distributions that are not wholly installed here.
 
@@ -434,7 +442,7 @@ def _damaged_records(survey: Survey) -> Iterator[tuple[str, str]]:
 
 
 def _fits_python(wheel: str, version: Sequence[int]) -> bool:
-    """Return whether a wheel is for a Python, by the tags in its WHEEL."""
+    """Return whether the tags in the WHEEL file of a wheel admit a Python version."""
     tags = re.findall(r"(?m)^Tag: (?:cp(\d)(\d+)|\w+)-(\w+)", wheel)
     own = (version[0], version[1])
     return not tags or any(
