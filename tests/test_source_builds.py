@@ -110,8 +110,8 @@ def test_build_requirements_that_cannot_be_fetched(folder, server, command):
     assert contents(folder) == {} and builds_left(folder) == []
 
 
-def test_a_refusal_builds_few_more_releases(server, command, monkeypatch):
-    monkeypatch.setattr("gpuenv.index.multi_index.MOST_FURTHER_BUILDS", 0)
+def test_a_refusal_builds_for_a_short_time(server, command, monkeypatch):
+    monkeypatch.setattr("gpuenv.index.multi_index.FURTHER_BUILDS", 0.0)
     server.add("beta", "1.0")
     server.add_sdist("sources", "2.0", **OLD)
     assert "building" not in command("solve beta==9 sources", status=3).stderr

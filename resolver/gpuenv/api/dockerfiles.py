@@ -228,7 +228,8 @@ def _of_builds(
     file: Dockerfile, plan: Plan | None, built: Sequence[tuple[int, str]], data: CompatibilityData
 ) -> Iterator[_Finding]:
     """Yield why what is built with the framework of the environment lacks nvcc, or has another."""
-    cuda = next((choice.cuda for choice in plan.choices if choice.cuda), None) if plan else None
+    choices = [choice for choice in plan.choices if choice.cuda] if plan else []
+    framework, cuda = next(((choice.framework, choice.cuda) for choice in choices), ("", None))
     for line, text in built:
         name = text if "/" in text else re.split(r"[=<>!~\[ ]", text)[0]
         is_known = data.is_companion(name)
@@ -238,5 +239,5 @@ def _of_builds(
             yield line, _reason("no-nvcc" if is_known else "nvcc-unknown", name, need, have)
         elif cuda is not None and file.cuda is not None and cuda[0] != file.cuda[0]:
             need = f"nvcc of CUDA {cuda[0]}{'' if is_known else ', if it has CUDA code'}"
-            have = f"CUDA {show_pair(file.cuda)} of the image; torch is for {show_pair(cuda)}"
+            have = f"CUDA {show_pair(file.cuda)} of the image; {framework} is for {show_pair(cuda)}"
             yield line, _reason("nvcc-version" if is_known else "nvcc-unknown", name, need, have)

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 import os
 import re
 import tarfile
 import tempfile
+import time
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -88,7 +90,7 @@ class FileReader:
     def __init__(self, pages: PageReader, builder: SourceBuilder) -> None:
         self._transport, self._cache, self._options = pages.transport, pages.cache, pages.options
         self._builder = builder
-        self.builds_left = 1_000_000  # of metadata; see Index.limit_builds
+        self.build_seconds = math.inf  # for metadata; see Index.limit_builds
         self._known: dict[str, list[bytes]] = {}
         for text in self._options.known_metadata:
             content = text.encode()
@@ -237,12 +239,9 @@ class FileReader:
                 error = _unusable(wheel.filename, need, have, "PEP 643", code="needs-build")
                 self._builder.remember(wheel.name, error)
                 raise error
-            if self.builds_left <= 0:
-                raise PackageIndexError(f"{wheel.filename}: a refusal builds few releases")
-            self.builds_left -= 1
+            why = f"no wheel fits, and {why}"
             try:
-                why = f"no wheel fits, and {why}"
-                return self._builder.metadata(wheel, path, why), True, None
+                return self._build_sdist(wheel, path, why), True, None
             except BuildFailedError as error:
                 # What a release requires is there when `sync` builds it.
                 module = _distribution_of(error.missing_module)
@@ -253,6 +252,21 @@ class FileReader:
                         return stated, True, _framework_of_build(module, files)
                 self._builder.remember(wheel.name, error)
                 raise
+
+    def _build_sdist(self, wheel: Wheel, path: str, why: str) -> bytes:
+        """Return the metadata of a source distribution by a build, in the seconds that are left."""
+        too_slow = PackageIndexError(f"{wheel.filename}: builds for a refusal take too long")
+        if self.build_seconds <= 0:
+            raise too_slow
+        begin = time.monotonic()
+        try:
+            return self._builder.metadata(wheel, path, why, seconds=self.build_seconds)
+        except BuildFailedError:
+            if time.monotonic() - begin >= self.build_seconds:
+                raise too_slow from None
+            raise
+        finally:
+            self.build_seconds -= time.monotonic() - begin
 
     def size(self, wheel: Wheel) -> int | None:
         """Return the bytes of a file of an index that does not give them.

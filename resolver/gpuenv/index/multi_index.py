@@ -32,7 +32,7 @@ from .sources import FindLinks, Merged, OfIndex, SimpleIndex, Source, newest_fir
 from .urls import path_to_file_url
 from .variants import ReleaseVariants
 
-MOST_FURTHER_BUILDS = 12  # of metadata, once a request is refused: one takes seconds
+FURTHER_BUILDS = 60.0  # seconds for builds of metadata, once a request is refused
 _FIRST_PYTHON = (3, 9)  # the snapshot leaves out wheels for older interpreters
 _OLDEST = Python(version=_FIRST_PYTHON)
 
@@ -324,7 +324,7 @@ class MultiIndex(Index):
 
     def limit_builds(self) -> None:
         """Implement Index.limit_builds."""
-        self._reader.builds_left = MOST_FURTHER_BUILDS
+        self._reader.build_seconds = FURTHER_BUILDS
 
     def request_needs(self, wheel: Wheel, extras: Sequence[str]) -> None:
         """Implement Index.request_needs, if a prefetch is running."""

@@ -100,7 +100,7 @@ class Index(ABC):
         del wheels
 
     def limit_builds(self) -> None:  # noqa: B027
-        """From now on, build the metadata of a few releases only. Default: nothing."""
+        """From now on, build metadata for a short time only. Default: nothing."""
 
     def request_needs(self, wheel: Wheel, extras: Sequence[str]) -> None:
         """Start to read what a chosen wheel with extras requires. Default: nothing."""

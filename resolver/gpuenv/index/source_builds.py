@@ -12,6 +12,7 @@ folder is removed (build_watcher).
 from __future__ import annotations
 
 import importlib.resources  # noqa: F401  two threads that import it at once can deadlock
+import math
 import os
 import re
 import shutil
@@ -61,7 +62,7 @@ DAMAGED_ARCHIVE = (
 )
 
 _WATCHER = os.path.join(os.path.dirname(__file__), "build_watcher.py")
-_MISSING_MODULE = re.compile(r"No module named '(\w+)")
+_MISSING_MODULE = re.compile(r"No module named '([\w.]+)")
 _ERROR_LINE = re.compile(
     r"\s*(?:\w+\.)*(?:\w*Error|\w*Exception|error|ERROR|fatal error)\b.*[:!]|"
     r"(?:\w+\.)+[A-Z]\w+: |"  # an exception of a module, such as a.b.InvalidVersion
@@ -147,7 +148,15 @@ class SourceBuilder:
         command = [self._python, "-I", "-c", code]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
-    def metadata(self, sdist: Wheel, archive: str, why: str, requires: Sequence[str] = ()) -> bytes:
+    def metadata(
+        self,
+        sdist: Wheel,
+        archive: str,
+        why: str,
+        requires: Sequence[str] = (),
+        *,
+        seconds: float = math.inf,
+    ) -> bytes:
         """Return the METADATA that a build makes.
 
         Args:
@@ -155,6 +164,7 @@ class SourceBuilder:
             archive: its file, whose hash was checked.
             why: why a build is needed, for the line that announces it.
             requires: what the build needs beside its stated build requirements.
+            seconds: how long it may take, beside the limit for every build.
 
         Raises:
             BuildFailedError: it cannot be built.
@@ -162,7 +172,9 @@ class SourceBuilder:
         """
         before = _traces(archive)
         try:
-            return self._build(sdist, archive, "metadata", why, requires=requires)[0]
+            return self._build(
+                sdist, archive, "metadata", why, requires=requires, seconds=seconds
+            )[0]
         finally:
             for path in _traces(archive) - before:
                 shutil.rmtree(path, ignore_errors=True)
@@ -239,6 +251,7 @@ class SourceBuilder:
         *,
         beside: Beside | None = None,
         requires: Sequence[str] = (),
+        seconds: float = math.inf,
     ) -> tuple[bytes, str]:
         """Return (METADATA, the path of the wheel); the path is "" if only metadata was asked for.
 
@@ -250,7 +263,7 @@ class SourceBuilder:
         # They are in the output already.
         warnings.filterwarnings("ignore", category=BuildBackendWarning)
         release = f"{sdist.name} {sdist.version}".strip() or "the project"
-        limit = _time_limit() * (COMPILING if beside is not None else 1)
+        limit = min(seconds, _time_limit() * (COMPILING if beside is not None else 1))
         with _slots, _BuildFolder(limit) as folder:
             activity.current.announce(f"building {product} of {release}: {why}")
             try:

@@ -336,6 +336,10 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
                 self.widening.try_for(way.distribution, ranges)
         return self.store.admitted(framework.distribution, matches, ranges)
 
+    def must_build(self, candidates: Iterable[Node]) -> bool:
+        """Return whether all candidates of a node are source distributions."""
+        return all(isinstance(one, Candidate) and one.needs_build for one in candidates)
+
     def is_refused(self, release: Release) -> bool:
         """Return whether the host or the data refuse a release."""
         reasons = self.facts.reasons(release)

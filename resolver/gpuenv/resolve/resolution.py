@@ -136,6 +136,7 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
                 self._add(begin.criteria, root, None)
             except _RejectedError as error:
                 raise ImpossibleError(self.proof(error.causes)) from None
+        self._require_builds(begin)
         trail = [begin]
         conflicts = 0
         replacements: Counter[Identifier] = Counter()
@@ -191,6 +192,17 @@ class LearningResolver(AbstractResolver[NodeRequirement, Node, Identifier]):
                 matches = self.provider.admitted(requirement)
                 step = self.why_excluded(matches[0]) if matches else ()
         return [*chain, *(cause for cause in causes if cause not in chain)]
+
+    def _require_builds(self, begin: _State) -> None:
+        """Raise ImpossibleError if a package of the request must be built and cannot be.
+
+        The search would find it after the frameworks, whose older releases may have to be built.
+        """
+        for node, criterion in begin.criteria.items():
+            if self.provider.must_build(criterion.candidates):
+                step = self._decide(node, begin, Counter())
+                if isinstance(step, _Conflict):
+                    raise ImpossibleError(self.proof(step.causes))
 
     # ---- decisions and propagation
 
