@@ -182,9 +182,11 @@ find-links = ["../default"]
 [tool.gpuenv.profiles.ci]
 gpu = "none"
 glibc = "2.17"
+[tool.gpuenv.profiles.two]
+gpu = "none"
 """
     )
-    run("lock", work)
+    assert run("lock", work).stderr.count("of the project") == 1
     lock = read_data(work / "pylock.ci.toml")
     assert [*map(pin_of, lock["packages"])] == ["lib 2.0", "mine ../mine"]
     sync = "sync --target env --no-index --find-links ../default --find-links ../mine"

@@ -67,6 +67,7 @@ _SIZES_KIND = "sizes"
 _HASHES_KIND = "hashes"  # of files without one on their page
 _VARIANTS_KIND = "variants"
 _CONTENT_RANGE = r"bytes (\d+)-(\d+)/(\d+)"
+_built_trees: KeyedMemo[tuple[str, ...], bytes] = KeyedMemo()
 _STATIC_METADATA = Version("2.2")  # the first version that has the field Dynamic (PEP 643)
 _RELEVANT_FIELDS = frozenset({"requires-dist", "provides-extra", "requires-python"})
 
@@ -387,15 +388,19 @@ class FileReader:
         A setup.py that imports a framework gets one, as uv's extra-build-dependencies would give
         it: nothing else tells what the project requires.
         """
-        row = compatibility_data().compiled_against(tree.name, tree.version)
-        framework = self._builder.compiles_for(tree.name)
+        name = tree.name
+        row = compatibility_data().compiled_against(name, tree.version)
+        framework = self._builder.compiles_for(name)
         requires = ["ninja", "packaging"]
         why = "its pyproject.toml does not tell its version and dependencies"
         if row is not None:
             framework, requires = str(row.value), [*row.requires]
         elif not framework:
+            # Profiles of a project ask for the same.
+            key = (folder, source_trees.project_digest(folder), self._builder.key_of(name))
             try:
-                return self._builder.metadata(tree, folder, why), ""
+                build = partial(self._builder.metadata, tree, folder, why)
+                return _built_trees.get(key, build), ""
             except BuildFailedError as error:
                 framework = _distribution_of(error.missing_module)
                 if compatibility_data().framework(framework) is None:
