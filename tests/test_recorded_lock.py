@@ -110,6 +110,7 @@ def test_a_later_change_fails(change, env, locks, sync, verify, call):
     status, named = verify(f"--target {env}")
     assert (status, named[0]) == (1, "fail")
     call(f"verify --no-device --hook --target {env}", status=1)
+    call(f"sync --target {env} --find-links {env.parent}/links {CPU}")
 
 
 def test_environments_without_a_recorded_lock(env, locks, sync, verify):

@@ -164,8 +164,8 @@ class Sync(Command):
         Argument(
             "[LOCK]",
             "The lock file (default: that of the profile of pyproject.toml that fits this host,"
-            " otherwise pylock.toml). It may be uv.lock, poetry.lock, pdm.lock, Pipfile.lock or"
-            " requirements with hashes, too",
+            " otherwise pylock.toml, or the one that is recorded in the environment). It may be"
+            " uv.lock, poetry.lock, pdm.lock, Pipfile.lock or requirements with hashes, too",
         ),
         HOST,
         *INSTALL,
@@ -349,7 +349,12 @@ def _lock_and_host(arguments: Namespace) -> tuple[Lock, Host]:
         print_step("\n".join(lines))
         lock, path, profile = fitting.lock, fitting.state.path, fitting.profiles[0]
     else:
-        lock = api.read_lock(path)
+        recorded = None
+        if arguments.lock is None and not os.path.lexists(path):
+            recorded = api.recorded_lock(arguments.target)
+        if recorded is not None:
+            print_step(f"{arguments.target}: there is no {path}; its own lock is installed again")
+        lock = recorded or api.read_lock(path)
         profile = api.profile_of(lock, path)
         host = read_host(arguments, keep_python=lock.conda, conda=lock.conda)
     _accept_places(arguments, lock, profile, os.path.dirname(path))

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import math
 import os
 import re
 import tarfile
@@ -91,7 +90,6 @@ class FileReader:
     def __init__(self, pages: PageReader, builder: SourceBuilder) -> None:
         self._transport, self._cache, self._options = pages.transport, pages.cache, pages.options
         self._builder = builder
-        self.build_seconds = math.inf  # for metadata; see Index.limit_builds
         self._known: dict[str, list[bytes]] = {}
         for text in self._options.known_metadata:
             content = text.encode()
@@ -99,6 +97,10 @@ class FileReader:
             self._known.setdefault(name, []).append(content)
         self._metadata: KeyedMemo[tuple[str, str | None], Metadata] = KeyedMemo()
         self._at_urls: KeyedMemo[str, Wheel] = KeyedMemo()
+
+    def end_builds(self, seconds: float) -> None:
+        """Build no metadata later than in so many seconds (see Index.limit_builds)."""
+        self._builder.deadline = time.monotonic() + seconds
 
     # ---- metadata
 
@@ -240,10 +242,15 @@ class FileReader:
                 error = _unusable(wheel.filename, need, have, "PEP 643", code="needs-build")
                 self._builder.remember(wheel.name, error)
                 raise error
-            why = f"no wheel fits, and {why}"
+            too_late = PackageIndexError(f"{wheel.filename}: a refusal builds not for long")
+            if time.monotonic() >= self._builder.deadline:
+                raise too_late
             try:
-                return self._build_sdist(wheel, path, why), True, None
+                why = f"no wheel fits, and {why}"
+                return self._builder.metadata(wheel, path, why), True, None
             except BuildFailedError as error:
+                if time.monotonic() >= self._builder.deadline:
+                    raise too_late from None
                 # What a release requires is there when `sync` builds it.
                 module = _distribution_of(error.missing_module)
                 if module and content is not None:
@@ -253,21 +260,6 @@ class FileReader:
                         return stated, True, _framework_of_build(module, files)
                 self._builder.remember(wheel.name, error)
                 raise
-
-    def _build_sdist(self, wheel: Wheel, path: str, why: str) -> bytes:
-        """Return the metadata of a source distribution by a build, in the seconds that are left."""
-        too_slow = PackageIndexError(f"{wheel.filename}: builds for a refusal take too long")
-        if self.build_seconds <= 0:
-            raise too_slow
-        begin = time.monotonic()
-        try:
-            return self._builder.metadata(wheel, path, why, seconds=self.build_seconds)
-        except BuildFailedError:
-            if time.monotonic() - begin >= self.build_seconds:
-                raise too_slow from None
-            raise
-        finally:
-            self.build_seconds -= time.monotonic() - begin
 
     def size(self, wheel: Wheel) -> int | None:
         """Return the bytes of a file of an index that does not give them.

@@ -32,7 +32,7 @@ from .sources import FindLinks, Merged, OfIndex, SimpleIndex, Source, newest_fir
 from .urls import path_to_file_url
 from .variants import ReleaseVariants
 
-FURTHER_BUILDS = 60.0  # seconds for builds of metadata, once a request is refused
+FURTHER_BUILDS = 60.0  # seconds in which metadata is built, once a request is refused
 _FIRST_PYTHON = (3, 9)  # the snapshot leaves out wheels for older interpreters
 _OLDEST = Python(version=_FIRST_PYTHON)
 
@@ -324,7 +324,7 @@ class MultiIndex(Index):
 
     def limit_builds(self) -> None:
         """Implement Index.limit_builds."""
-        self._reader.build_seconds = FURTHER_BUILDS
+        self._reader.end_builds(FURTHER_BUILDS)
 
     def request_needs(self, wheel: Wheel, extras: Sequence[str]) -> None:
         """Implement Index.request_needs, if a prefetch is running."""
@@ -332,9 +332,10 @@ class MultiIndex(Index):
             self._prefetcher.request_needs(wheel, extras)
 
     def stop_prefetch(self) -> None:
-        """Start no more requests in the background."""
+        """Start no more requests in the background, and end the builds there."""
         if self._prefetcher is not None:
             self._prefetcher.stop()
+            self._reader.end_builds(0.0)
             self._prefetcher = None
 
 

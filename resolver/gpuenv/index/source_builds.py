@@ -123,7 +123,12 @@ class SourceBuilder:
         options: where build requirements come from; the default index has what they do not name.
         may_build: whether a package may be built. A changed request that a refusal tries builds no
             more than the user's own.
+
+    Attributes:
+        deadline: when all builds end (time.monotonic).
     """
+
+    deadline = math.inf
 
     def __init__(
         self,
@@ -148,15 +153,7 @@ class SourceBuilder:
         command = [self._python, "-I", "-c", code]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
-    def metadata(
-        self,
-        sdist: Wheel,
-        archive: str,
-        why: str,
-        requires: Sequence[str] = (),
-        *,
-        seconds: float = math.inf,
-    ) -> bytes:
+    def metadata(self, sdist: Wheel, archive: str, why: str, requires: Sequence[str] = ()) -> bytes:
         """Return the METADATA that a build makes.
 
         Args:
@@ -164,7 +161,6 @@ class SourceBuilder:
             archive: its file, whose hash was checked.
             why: why a build is needed, for the line that announces it.
             requires: what the build needs beside its stated build requirements.
-            seconds: how long it may take, beside the limit for every build.
 
         Raises:
             BuildFailedError: it cannot be built.
@@ -172,9 +168,7 @@ class SourceBuilder:
         """
         before = _traces(archive)
         try:
-            return self._build(
-                sdist, archive, "metadata", why, requires=requires, seconds=seconds
-            )[0]
+            return self._build(sdist, archive, "metadata", why, requires=requires)[0]
         finally:
             for path in _traces(archive) - before:
                 shutil.rmtree(path, ignore_errors=True)
@@ -251,7 +245,6 @@ class SourceBuilder:
         *,
         beside: Beside | None = None,
         requires: Sequence[str] = (),
-        seconds: float = math.inf,
     ) -> tuple[bytes, str]:
         """Return (METADATA, the path of the wheel); the path is "" if only metadata was asked for.
 
@@ -263,8 +256,8 @@ class SourceBuilder:
         # They are in the output already.
         warnings.filterwarnings("ignore", category=BuildBackendWarning)
         release = f"{sdist.name} {sdist.version}".strip() or "the project"
-        limit = min(seconds, _time_limit() * (COMPILING if beside is not None else 1))
-        with _slots, _BuildFolder(limit) as folder:
+        limit = _time_limit() * (COMPILING if beside is not None else 1)
+        with _slots, _BuildFolder(limit, self) as folder:
             activity.current.announce(f"building {product} of {release}: {why}")
             try:
                 source = unpack(archive, folder.path("source"))
@@ -563,7 +556,8 @@ def _toolkit_of_wheels(folders: Sequence[str]) -> dict[str, str]:
 class _BuildFolder:
     """The folder of one build, and the process group of what runs in it."""
 
-    def __init__(self, limit: float) -> None:
+    def __init__(self, limit: float, builder: SourceBuilder) -> None:
+        self._builder = builder
         self._root = os.path.join(cache_folder(), "builds", "running", os.urandom(8).hex())
         self._log = self.path("output.txt")
         self._deadline = time.monotonic() + limit
@@ -640,11 +634,15 @@ class _BuildFolder:
                 stderr=subprocess.STDOUT,
                 process_group=None if self._watcher is None else self._watcher.pid,
             )
+            status = None
             try:
-                status = child.wait(max(0.1, self._deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                self._timed_out = "a build that takes longer than its time limit"
-                status = -signal.SIGKILL
+                while status is None:
+                    with suppress(subprocess.TimeoutExpired):
+                        status = child.wait(0.5)
+                    end = min(self._deadline, self._builder.deadline)
+                    if status is None and time.monotonic() >= end:
+                        self._timed_out = "a build that takes longer than its time limit"
+                        status = -signal.SIGKILL
             finally:
                 child.kill()
                 child.wait()

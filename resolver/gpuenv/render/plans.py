@@ -91,6 +91,10 @@ def plan_lines(plan: Plan, path: str | None, *, verbose: bool = False) -> list[s
         if plan.host.driver:
             driver = f"this host has {plan.host.driver}"
         lines.append(f"needs driver >= {plan.needs.driver}; {driver}")
+    wheels = [pin.wheel for pin in plan.pins if pin.wheel.is_sdist]
+    if wheels:
+        built = ", ".join(f"{wheel.name} {wheel.version}" for wheel in wheels)
+        lines.append(f"sync builds from source: {built}")
     lines += [
         Line(f"warning: {text}", "doubt", marked=len("warning:"))
         for text in warning_texts(plan.warnings)

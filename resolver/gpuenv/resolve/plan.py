@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from ..compat.evaluate import needs_of_gpus, shared_path_reasons
 from ..compat.user_rows import SOURCE
 from ..errors import Reason, is_doubt
+from ..index.protocol import DIRECT_URL
 from ..model import Build, Choice, Code, CudaVersion, Framework, Needs, Pin, Plan
 from ..requirements.target import normalize_name, parse_requirement
 from ..serialize import canonical_json, text_digest
@@ -246,12 +247,18 @@ def _warnings(solution: Solution, dependencies: Mapping[str, Collection[str]]) -
 
 
 def _compiled(solution: Solution) -> Iterator[Reason]:
-    """Yield what is needed for each package that `sync` compiles for a framework.
+    """Yield what is needed for each package that `sync` compiles, as far as that is known.
 
+    That is a package that compiles code for a framework, or has wheels for other targets.
     Code: compiled.
     """
     for candidate in solution.pinned.values():
         name = _built_with(solution, candidate)
+        if candidate.needs_build and not name and candidate.wheel.index != DIRECT_URL:
+            files = solution.store.index.files(candidate.name)
+            same = [file.filename for file in files if file.version == candidate.version]
+            if any(file.endswith(".whl") and not file.endswith("-none-any.whl") for file in same):
+                yield Reason("compiled", candidate.label, "a compiler", "sync compiles it")
         if name:
             framework = solution.pinned[name]
             cuda = framework.build.cuda if framework.build is not None else None

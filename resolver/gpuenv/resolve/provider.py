@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 
 from resolvelib import AbstractProvider, BaseReporter
 from resolvelib.structs import State
@@ -85,13 +86,16 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         for root in roots:
             if isinstance(root, PackageRequirement) and root.specifier:
                 self._requested_ranges.setdefault(root.name, []).append(root.specifier)
-        # A project and a file may name the same package.
-        nodes = dict.fromkeys([*self._dependents(roots, frameworks), *frameworks])
-        self.order = {identifier: place for place, identifier in enumerate(nodes)}
+        self._roots, self._frameworks = roots, frameworks
 
-    def _dependents(
-        self, roots: Sequence[NodeRequirement], frameworks: Container[Identifier]
-    ) -> list[Identifier]:
+    @cached_property
+    def order(self) -> Mapping[Identifier, int]:
+        """The nodes that are decided first, with their places."""
+        # A project and a file may name the same package.
+        nodes = dict.fromkeys([*self._dependents(), *self._frameworks])
+        return {identifier: place for place, identifier in enumerate(nodes)}
+
+    def _dependents(self) -> list[Identifier]:
         """Return the user's packages whose best release requires a framework of the request.
 
         That is the best one that the host does not refuse.
@@ -101,12 +105,12 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         """
         names: set[str] = set()
         packages: list[PackageRequirement] = []
-        for root in roots:
+        for root in self._roots:
             if isinstance(root, FrameworkRequirement):
                 ways = root.framework.ways
                 names |= {root.identifier, *(way.distribution for way in ways)}
             elif isinstance(root, PackageRequirement):
-                if root.identifier in frameworks:
+                if root.identifier in self._frameworks:
                     names.add(root.name)
                 elif self.store.data.framework_of(root.name) is None:
                     packages.append(root)  # a companion (torchvision) follows its framework

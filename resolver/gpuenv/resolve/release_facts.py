@@ -229,9 +229,15 @@ class ReleaseFacts:
         if row is not None and code != "no-such-extra":
             need = f"{row.value} of the system: {', '.join(row.libraries)}"
             have, source = "no package that brings them", row.source
-        elif missing:
+        elif missing and code == "no-such-extra":
             need = f"the extra {' and '.join(missing)}, which brings its CUDA libraries"
             have, source = "a release without it", ""
+        elif missing:
+            build = variant.build
+            cuda = f"CUDA {build.cuda[0]}" if build is not None and build.cuda else "CUDA"
+            has_cudnn = "cudnn" in missing or (build is not None and build.cudnn)
+            need = f"{cuda}{' and cuDNN' if has_cudnn else ''} of the system"
+            have, source = "no extra that brings it", ""
         else:
             return ()
         reason = Reason(code, variant.label, need, have, source=source)

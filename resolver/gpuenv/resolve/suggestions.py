@@ -473,4 +473,6 @@ def result_text(plan: Plan) -> str:
         texts = [f"{wheel.name} {wheel.version}" for wheel in wheels]
         if texts[MAX_NAMED:]:
             texts = [*texts[:MAX_NAMED], f"{len(texts) - MAX_NAMED} more"]
-    return ", ".join(texts) or quantity_text(len(plan.pins), "package")
+    text = ", ".join(texts) or quantity_text(len(plan.pins), "package")
+    compiled = [warning.subject for warning in plan.warnings if warning.code == "compiled"]
+    return text + (f"; sync compiles {', '.join(compiled[:MAX_NAMED])}" if compiled else "")
