@@ -173,10 +173,7 @@ def _cause_reasons(facts: ReleaseFacts, causes: Collection[Cause]) -> list[Reaso
     unusable: list[Reason] = []
     for cause in causes:
         if isinstance(cause.requirement, UnmetRequirement):
-            node = None if cause.parent is None else cause.parent.identifier
-            parents = (_owner(other) for other in causes if other.requirement.identifier == node)
-            dependent = " ".join(next(parents, ("", ""))).strip()
-            unusable.append(cause.requirement.reason.replace(dependent=dependent))
+            unusable.append(cause.requirement.reason)
         else:
             reasons += [_conflict_reason(facts, cause, owners), *_missing(facts, cause)]
     for name in dict.fromkeys(_owner(cause)[0] for cause in causes):
