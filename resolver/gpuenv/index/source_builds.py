@@ -666,7 +666,7 @@ class _BuildFolder:
         if self._timed_out:
             return self._timed_out
         lines = [line.strip(_FRAME) for line in self.output().splitlines()]
-        lines = [line for line in lines if re.search(r"\w", line)]
+        lines = [line for line in lines if re.search(r"\w", line) and not line.startswith("hint:")]
         starts = [number for number, line in enumerate(lines) if _ERROR_LINE.match(line)]
         whole = [number for number in starts if not _FAILED_COMMAND.match(lines[number])]
         starts = whole or starts
