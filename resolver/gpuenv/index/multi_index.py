@@ -7,6 +7,7 @@ not mix with a framework's own builds.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -141,6 +142,7 @@ class MultiIndex(Index):
     def read_own(self, names: Collection[str]) -> None:
         """Read further builds of packages, although the snapshot or the data has some."""
         self._read_own.update(names)
+        self._reader.end_builds(math.inf)  # the request is solved again
         for name in names:
             self._sources.pop(name, None)
 
