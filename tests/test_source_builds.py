@@ -97,6 +97,8 @@ def test_one_that_cannot_be_built(folder, options, says, server, command):
     (reason,) = done.document["reasons"]
     assert (reason["code"], reason["subject"]) == ("build-failed", "sources 2.0")
     assert says in f"needs {reason['need']}; {reason['have']}"
+    server.add("app", "1.0", ["sources>=2"])
+    assert ", for app; found" in command("solve app", status=3).stderr.replace("\n     ", "")
     assert "Traceback" not in done.stderr
     assert builds_left(folder) == []
 

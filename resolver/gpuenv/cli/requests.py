@@ -12,6 +12,7 @@ from typing import Any
 from .. import activity, api
 from ..atomic_write import require_place
 from ..compat.names import close_name, meant_framework
+from ..compat.what_if import pythons
 from ..errors import InputError
 from ..index.urls import path_to_file_url
 from ..model import (
@@ -372,7 +373,10 @@ def _require_python(needed: str, folder: str, host: Host) -> None:
         python = host.python.full_version or show_pair(host.python.version)
         path = folder if folder.endswith(".toml") else os.path.join(folder, "pyproject.toml")
         message = f"{path}: the project needs Python {needed}, and the target has Python {python}"
-        raise InputError(message, hint="name another one: --python X.Y or X.Y.Z")
+        others = (other.host for other in pythons(host))  # the nearest first
+        fit = (other for other in others if TargetEnvironment(other).accepts_python(needed))
+        wanted = next((show_pair(other.python.version) for other in fit), "X.Y or X.Y.Z")
+        raise InputError(message, hint=f"name another one: --python {wanted}")
 
 
 def _request_of_flags(arguments: Namespace, name_of: NameOf | None = None) -> Request:

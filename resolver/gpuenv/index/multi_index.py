@@ -33,7 +33,7 @@ from .sources import FindLinks, Merged, OfIndex, SimpleIndex, Source, newest_fir
 from .urls import path_to_file_url
 from .variants import ReleaseVariants
 
-FURTHER_BUILDS = 60.0  # seconds in which metadata is built, once a request is refused
+FURTHER_BUILDS = 45.0  # seconds in which metadata is built, once a request is refused
 _FIRST_PYTHON = (3, 9)  # the snapshot leaves out wheels for older interpreters
 _OLDEST = Python(version=_FIRST_PYTHON)
 

@@ -69,8 +69,18 @@ def explain(
             result = trials.solve(group)
             if isinstance(result, ImpossibleError):
                 reasons = deciding_first(_cause_reasons(facts, result.causes))
+                reasons = [_for_root(reason, group) for reason in reasons]
         all_reasons += reasons
     return list(dict.fromkeys(all_reasons)), groups
+
+
+def _for_root(reason: Reason, group: Roots) -> Reason:
+    """Return why a dependency cannot be built with the requirement that needs it, if it is one."""
+    root, name = group[0], reason.subject.partition(" ")[0]
+    is_other = isinstance(root, PackageRequirement) and name != root.name
+    if reason.code != "build-failed" or len(group) > 1 or not is_other:
+        return reason
+    return reason.replace(dependent=str(root))
 
 
 # ---- reasons against one requirement ------------------------------------------------------------
