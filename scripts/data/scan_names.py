@@ -24,16 +24,12 @@ import ast
 import email.parser
 import re
 import sys
-import tarfile
-import warnings
-import zlib
 from argparse import Namespace
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, TypeVar
 
 from packaging.version import Version
 
@@ -41,8 +37,7 @@ from data.companion_rows import TARGET, after, line_of, scan_lines, write_lines
 from data.compile import DATA
 from data.index import UNREADABLE, say
 from data.scan_companions import METADATA, Scanner
-from gpuenv.binaries.device_code import DamagedFileError
-from gpuenv.binaries.wheel import opened
+from gpuenv.binaries.imports import COMPILED, Deep, Name, PythonFiles, TopLevel, origin, parsed
 from gpuenv.errors import InputError
 from gpuenv.model import Requirement, Wheel
 from gpuenv.requirements.versions import contains, parse_requirement, version_key
@@ -67,9 +62,6 @@ OLDEST = {
     "jax": Version("0.4.16"), "numpy": Version("1.22"), "tensorflow": Version("2.11"),
     "torch": Version("1.13"), "transformers": Version("4.0"),
 }  # fmt: skip
-PYTHON_FILE = re.compile(
-    r"(?P<module>[\w/]+?)(/__init__)?(\.pyi?|\.(cpython|abi3)[\w.-]*\.so|\.so)"
-)
 # A module that fills itself when it is asked for a name.
 IS_OPEN = re.compile(r"def __getattr__|LazyModule|lazy_loader|globals\(\)|sys\.modules\[")
 # How a module of Hugging Face names what it has: in a list, or by what it finds in its files.
@@ -77,7 +69,6 @@ EXPORTED = r"""["']{0}["']|\b(?:class|def) {0}\b|^{0} ="""
 STAR = re.compile(
     r"^[ \t]*from[ \t]+(\.*)[ \t]*([\w.]*)[ \t]+import[ \t]*\(?[ \t]*\*", re.MULTILINE
 )
-COMPILED = "globals() of a compiled module"
 ALIASES = re.compile(
     r"^ *__path__|sys\.meta_path"
     r"|sys\.modules(\[(?!__name__)[^]\n]*\] *=[^=]|\.update|\.setdefault)",
@@ -85,7 +76,6 @@ ALIASES = re.compile(
 )
 # Packages whose patches remove names: each of their releases is compared.
 BY_PATCH = ("jax",)
-PROGRAM = re.compile(r"^[^=\n]+= *([\w.]+)", re.MULTILINE)
 # A name of which jax keeps only the message that it raises.
 REMOVED = re.compile(r'"(\w+)": *\(\s*(?:f?"[^"]*"\s*)+,\s*None\s*,?\s*\)')
 # Those of which numpy keeps the message, by the module that has them.
@@ -118,105 +108,19 @@ GONE = {
     },
 }  # fmt: skip
 
-Name = tuple[str, str, str]  # the module, "" or the name in it, and the module that needs it
 # What METADATA admits of a package, the names of it that the import needs, and that functions name.
 Wanted = tuple[list[str], list[Name], list[Name]]
 
 
-def text_of(packed: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    """Read a regular file of an archive."""
-    content = packed.extractfile(member)
-    return content.read() if content is not None else b""
+Files = TypeVar("Files", bound=PythonFiles)
 
 
-@contextmanager
-def members(file: BinaryIO, filename: str) -> Iterator[Iterable[tuple[str, Callable[[], bytes]]]]:
-    """Open a wheel or a source distribution: its paths, each with the function that reads it."""
-    if filename.endswith(".whl"):
-        with opened(file) as archive:
-            yield [(path, partial(archive.read, path)) for path in archive.namelist()]
-        return
-    try:
-        with tarfile.open(fileobj=file) as packed:
-            yield [
-                (
-                    member.name.partition("/")[2].removeprefix("src/"),
-                    partial(text_of, packed, member),
-                )
-                for member in packed.getmembers()
-                if member.isfile()
-            ]
-    except (tarfile.TarError, zlib.error) as error:
-        raise DamagedFileError(f"it is no complete archive: {error}") from error
+class Modules(PythonFiles):
+    """The modules of a release, and what they take from each other with a star."""
 
-
-class Release:
-    """The Python files of a wheel or a source distribution.
-
-    Attributes:
-        requires: its Requires-Dist.
-        texts: {module: its text}; of compiled modules COMPILED; the bytes of TORCH_LIBRARY.
-        packages: the modules that have others in them.
-        tops: its outer modules, as far as it says.
-        programs: the modules of its commands.
-        given: the names that it gives to modules of other packages, once it is read.
-        is_compiled: whether it has compiled modules, whose names cannot be read.
-    """
-
-    def __init__(self, scanner: Scanner, wheel: Wheel) -> None:
-        """Read a file. One of UNREADABLE or InputError is raised for one that cannot be read."""
-        self.wheel = wheel
-        self.texts: dict[str, str] = {}
-        self.packages: set[str] = set()
-        self.is_compiled = False
-        self.requires: list[Requirement] = []
-        self.tops: list[str] = []
-        self.programs: list[str] = []
-        self.given: set[str] = set()
-        self._bound: dict[str, set[str]] = {}
+    def __init__(self, file: IO[bytes], filename: str, name: str) -> None:
         self._starred: dict[str, list[str]] = {}
-        self._stored: dict[str, tuple[set[str], set[str] | None]] = {}
-        with scanner.index.open(wheel) as file, members(file, wheel.filename) as found:
-            for path, read in found:
-                self._add(path, read)
-
-    def _add(self, path: str, read: Callable[[], bytes]) -> None:
-        if METADATA.fullmatch(path) or path == "PKG-INFO":
-            message = email.parser.BytesHeaderParser().parsebytes(read())
-            texts = message.get_all("Requires-Dist") or []
-            self.requires += [parse_requirement(str(text)) for text in texts]
-        elif path.endswith(".egg-info/requires.txt"):  # those of extras follow, by their names
-            lines = read().decode(errors="replace").partition("\n[")[0].split("\n")
-            self.requires += [parse_requirement(line) for line in lines if line.strip()]
-        elif path.endswith("-info/top_level.txt"):
-            self.tops = read().decode(errors="replace").split()
-        elif path.endswith("-info/entry_points.txt"):
-            text = read().decode(errors="replace").partition("[console_scripts]")[2]
-            self.programs = PROGRAM.findall(text.partition("\n[")[0])
-        elif found := PYTHON_FILE.fullmatch(path):
-            module = found["module"].replace("/", ".")
-            is_text = path.endswith((".py", ".pyi"))
-            self.is_compiled |= not is_text
-            is_read = is_text or module == TORCH_LIBRARY
-            text = read().decode(errors="replace") if is_read else COMPILED
-            self.texts[module] = self.texts.get(module, "") + text
-            while "." in module:
-                module = module.rpartition(".")[0]
-                self.packages.add(module)
-                self.texts.setdefault(module, "")
-
-    def has_word(
-        self, word: str, modules: Iterable[str] | None = None, form: str = r"\b{0}\b"
-    ) -> bool:
-        """Return whether a word is anywhere in some modules, or in all of them."""
-        texts = self.texts.values() if modules is None else (self.texts[one] for one in modules)
-        pattern = re.compile(form.format(word))
-        return any(word in text and pattern.search(text) for text in texts)
-
-    @cached_property
-    def has_aliases(self) -> bool:
-        """Return whether the package gives modules further names, or a module further folders."""
-        return any(map(ALIASES.search, self.texts.values()))
+        super().__init__(file, filename, name)
 
     @cached_property
     def removed(self) -> set[tuple[str, str]]:
@@ -226,6 +130,72 @@ class Release:
             for module, pattern in NUMPY_REMOVED.items():
                 found.append(("numpy", pattern.findall(self.texts.get(module, ""))))
         return {(module, name) for module, names in found for name in names}
+
+    def starred(self, module: str) -> list[str]:
+        """Return a module and those of which it takes all names."""
+        if module in self._starred:
+            return self._starred[module]
+        found = self._starred[module] = [module]
+        for one in found:
+            for dots, name in STAR.findall(self.texts.get(one, "")):
+                parts = one.split(".")
+                kept = parts[: len(parts) + (one in self.packages) - len(dots)] if dots else []
+                star = ".".join([*kept, *filter(None, [name])])
+                if star not in found:
+                    found.append(star)
+        return found
+
+
+class Release(Modules):
+    """The modules of a release, and what it requires.
+
+    Attributes:
+        requires: its Requires-Dist.
+    """
+
+    def __init__(self, file: IO[bytes], filename: str, name: str) -> None:
+        self.requires: list[Requirement] = []
+        self._bound: dict[str, set[str]] = {}
+        self._stored: dict[str, tuple[set[str], set[str] | None]] = {}
+        super().__init__(file, filename, name)
+
+    def add(self, path: str, read: Callable[[], bytes]) -> None:
+        """Take a file: also METADATA, the requirements of an egg, and the library of torch."""
+        if METADATA.fullmatch(path) or path == "PKG-INFO":
+            message = email.parser.BytesHeaderParser().parsebytes(read())
+            texts = message.get_all("Requires-Dist") or []
+            self.requires += [parse_requirement(str(text)) for text in texts]
+        elif path.endswith(".egg-info/requires.txt"):  # those of extras follow, by their names
+            lines = read().decode(errors="replace").partition("\n[")[0].split("\n")
+            self.requires += [parse_requirement(line) for line in lines if line.strip()]
+        else:
+            super().add(path, read)
+            if path.removesuffix(".so").replace("/", ".") == TORCH_LIBRARY:
+                self.texts[TORCH_LIBRARY] = read().decode(errors="replace")
+
+    @cached_property
+    def words(self) -> dict[str, set[str]]:
+        """Return {word: the modules that have it}."""
+        found: dict[str, set[str]] = {}
+        for module, text in self.texts.items():
+            for word in set(re.findall(r"\w+", text)):
+                found.setdefault(word, set()).add(module)
+        return found
+
+    def has_word(self, word: str, modules: Iterable[str] | None = None) -> bool:
+        """Return whether a word is anywhere in some modules, or in all of them."""
+        having = self.words.get(word, set())
+        return bool(having) if modules is None else not having.isdisjoint(modules)
+
+    def exports(self, name: str) -> bool:
+        """Return whether a module of Hugging Face's lazy kind may name what it has so."""
+        pattern = re.compile(EXPORTED.format(name))
+        return any(pattern.search(self.texts[module]) for module in self.words.get(name, ()))
+
+    @cached_property
+    def has_aliases(self) -> bool:
+        """Return whether the package gives modules further names, or a module further folders."""
+        return any(map(ALIASES.search, self.texts.values()))
 
     def lacks(self, module: str, name: str) -> bool:
         """Return whether a module certainly has no such name, or does not exist for "" as name.
@@ -244,7 +214,7 @@ class Release:
             # transformers 5 has what was BertTokenizerFast under both names.
             names = {name, name.removesuffix("Fast")}
             is_given = name in self.bound(module)
-            return not (is_given or any(self.has_word(one, form=EXPORTED) for one in names))
+            return not (is_given or any(map(self.exports, names)))
         modules = TORCH if module == "torch" else self.starred(module)
         has_more = self.has_aliases and module in self.packages
         takes_others = any(one not in self.texts for one in modules) and module not in TORCH
@@ -275,20 +245,6 @@ class Release:
             if name in names and (one == module or exported is None or name in exported):
                 return True
         return False
-
-    def starred(self, module: str) -> list[str]:
-        """Return a module and those of which it takes all names."""
-        if module in self._starred:
-            return self._starred[module]
-        found = self._starred[module] = [module]
-        for one in found:
-            for dots, name in STAR.findall(self.texts.get(one, "")):
-                parts = one.split(".")
-                kept = parts[: len(parts) + (one in self.packages) - len(dots)] if dots else []
-                star = ".".join([*kept, *filter(None, [name])])
-                if star not in found:
-                    found.append(star)
-        return found
 
     def has(self, module: str, name: str) -> bool | None:
         """Return whether a module has a name, or exists for "" as name; None if it may have it."""
@@ -322,32 +278,6 @@ class Release:
                 found |= {one.id for one in names if isinstance(one, ast.Name)}
         return found
 
-    def needs(self, *, is_deep: bool = False) -> Iterator[Name]:
-        """Yield the names of other packages that are needed to import this one, or to use it.
-
-        A package whose import has nothing but its outer module is used by its commands.
-        """
-        own = self.wheel.name.replace("-", "_")
-        tops = [module for module in self.texts if "." not in module]
-        waiting = [top for top in tops if top.lower() == own]
-        waiting = waiting or [top for top in tops if top in self.tops] or [*tops]
-        seen: set[str] = set()
-        programs = [*self.texts] if is_deep else self.programs
-        while waiting or (programs and seen.issubset(tops)):
-            if not waiting:
-                waiting, programs = [*programs], []
-            module = waiting.pop()
-            if module in seen or module not in self.texts or (is_deep and NOT_USED.search(module)):
-                continue
-            seen.add(module)
-            waiting.append(module.rpartition(".")[0])
-            reader = TopLevel(module, is_package=module in self.packages, is_deep=is_deep)
-            reader.visit(parsed(self.texts[module]))
-            waiting += reader.imports
-            self.given |= reader.given
-            names = ((place, name) for place, name in reader.names if place)
-            yield from ((*pair, module) for pair in names if pair[0].split(".")[0] not in tops)
-
     def beside(self, module: str) -> str:
         """Return the package that a module is of: one in BESIDE, or a required one of its name."""
         top = module.partition(".")[0]
@@ -380,13 +310,6 @@ class Release:
         return any(one.arg == argument for one in (*node.args.args, *node.args.kwonlyargs))
 
 
-def origin(node: ast.ImportFrom, module: str, *, is_package: bool) -> str:
-    """Return the module that a `from ... import` in another module names."""
-    parts = module.split(".")
-    kept = parts[: len(parts) + is_package - node.level] if node.level else []
-    return ".".join([*kept, *filter(None, [node.module])])
-
-
 def stored(text: str) -> tuple[set[str], set[str] | None]:
     """Return the names that a module binds anywhere, and those of its __all__, if it is a list."""
     names, exported = set(), None
@@ -409,133 +332,21 @@ def stored(text: str) -> tuple[set[str], set[str] | None]:
     return names, exported
 
 
-def parsed(text: str) -> ast.Module:
-    """Return the tree of a module; an empty one if it cannot be read."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError):
-            return ast.Module([], [])
-
-
 LATER = "9999"  # an upload time that is not known
-# What a branch asks before it uses what a release may lack.
-ASKS = re.compile(
-    r"version|major|minor|hasattr|getattr|TYPE_CHECKING|suppress|_available|raises", re.IGNORECASE
-)
-NOT_USED = re.compile(r"(^|[._])(tests?|testing|conftest|examples?|benchmarks?|setup|docs)([._]|$)")
-# What may not happen when a module is imported, and the annotations, which may be texts.
-UNCERTAIN = (
-    ast.Try, ast.TryStar, ast.If, ast.IfExp, ast.BoolOp, ast.Lambda, ast.With, ast.AnnAssign,
-)  # fmt: skip
 
 
-class TopLevel(ast.NodeVisitor):
-    """Collects what the statements of a module name when it is imported.
+class Calls(Deep):
+    """Takes the arguments of calls, too."""
 
-    Attributes:
-        is_deep: whether what functions and branches name counts, too, unless they ask for it first.
-        imports: modules, and names that may be modules.
-        names: (module, name) pairs.
-        given: the paths of names that it gives to other modules.
-    """
-
-    def __init__(self, module: str, *, is_package: bool, is_deep: bool = False) -> None:
-        self.package = module if is_package else module.rpartition(".")[0]
-        self.is_deep = is_deep
-        self.imports: list[str] = []
-        self.names: set[tuple[str, str]] = set()
-        self.given: set[str] = set()
-        self._modules: dict[str, str] = {}  # {local name: what it stands for}
-        self._in_function = False
-
-    def _add(self, module: str, name: str) -> None:
-        self.imports += [module, f"{module}.{name}"]
-        if ".__" not in f"{module}.{name}":  # each module has these
-            self.names.add((module, name))
-
-    def _import(self, module: str, name: str, bound: str, meaning: str) -> None:
-        """Take an imported name. Imports in functions are followed, but their names do not count.
-
-        Few users may call such a function, and these may have what it needs.
-        """
-        if self._in_function:
-            self.imports += [module, f"{module}.{name}"]
-            self._modules.pop(bound, None)
-        else:
-            self._add(module, "")
-            self._add(module, name)
-            self._modules[bound] = meaning
-
-    def visit(self, node: ast.AST) -> None:
-        """Take a statement; of a function its decorators and defaults."""
-        if self.is_deep:
-            self._visit_deep(node)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            defaults = (*node.args.defaults, *filter(None, node.args.kw_defaults))
-            for part in (*node.decorator_list, *defaults):
-                self.visit(part)
-        elif not isinstance(node, UNCERTAIN):
-            super().visit(node)
-
-    def _visit_deep(self, node: ast.AST) -> None:
-        """Take a statement that runs sooner or later: no branch for a certain release."""
-        if isinstance(node, (ast.Try, ast.TryStar)) and node.handlers:
-            for part in (*node.orelse, *node.finalbody):
-                self.visit(part)
-        elif isinstance(node, ast.AnnAssign):
-            if node.value is not None:
-                self.visit(node.value)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            outer = self._modules, self._in_function
-            self._modules, self._in_function = {**self._modules}, True
-            super().visit(node)
-            self._modules, self._in_function = outer
-        elif not (
-            isinstance(node, (ast.If, ast.IfExp, ast.BoolOp, ast.With))
-            and ASKS.search(ast.unparse(getattr(node, "test", None) or node).partition(":\n")[0])
-        ):
-            super().visit(node)
-
-    def visit_Call(self, node: ast.Call) -> None:
+    def visit_Call(self, node: ast.Call) -> None:  # noqa: N802
         """Take the arguments that are named."""
         self.generic_visit(node)
-        called = ast.unparse(node.func) if self.is_deep and node.keywords else ""
+        called = ast.unparse(node.func) if node.keywords else ""
         first, _, rest = called.partition(".")
-        if first in self._modules and re.fullmatch(r"[\w.]+", called):
-            path = ".".join(filter(None, [self._modules[first], rest]))
+        if first in self.meanings and re.fullmatch(r"[\w.]+", called):
+            path = ".".join(filter(None, [self.meanings[first], rest]))
             module, _, name = path.rpartition(".")
             self.names |= {(module, f"{name}({word.arg})") for word in node.keywords if word.arg}
-
-    def visit_Import(self, node: ast.Import) -> None:
-        """Take `import a.b`."""
-        for alias in node.names:
-            top = alias.name.partition(".")[0]
-            meaning = alias.name if alias.asname else top
-            self._import(alias.name, "", alias.asname or top, meaning)
-
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        """Take `from a.b import c`."""
-        module = origin(node, self.package, is_package=True)
-        for alias in node.names:
-            name = "" if alias.name == "*" else alias.name
-            self._import(module, name, alias.asname or alias.name, f"{module}.{alias.name}")
-
-    def visit_Attribute(self, node: ast.Attribute) -> None:
-        """Take `torch.float16`."""
-        names, value = [node.attr], node.value
-        while isinstance(value, ast.Attribute):
-            names.append(value.attr)
-            value = value.value
-        if isinstance(value, ast.Name) and value.id in self._modules:
-            path = ".".join([self._modules[value.id], *reversed(names)])
-            if isinstance(node.ctx, ast.Load):
-                self._add(*path.rpartition(".")[::2])
-            else:
-                self.given.add(path)
-        else:
-            self.generic_visit(node)
 
 
 def admitted(release: Release, name: str) -> list[str] | None:
@@ -588,6 +399,12 @@ def ranges_of(line: Mapping[str, Any]) -> dict[str, str]:
     return {name: need["range"] for name, need in line["needs"].items()}
 
 
+def read_release(scanner: Scanner, wheel: Wheel, kind: type[Files]) -> Files:
+    """Read a file. One of UNREADABLE or InputError is raised for one that cannot be read."""
+    with scanner.index.open(wheel) as file:
+        return kind(file, wheel.filename, wheel.name)
+
+
 class NameScanner:
     """Compares the names that wheels need with those of the releases beside them."""
 
@@ -598,7 +415,7 @@ class NameScanner:
     def open(self, wheel: Wheel) -> Release | None:
         """Read a wheel; None, and a message, for one that cannot be read."""
         try:
-            return Release(self.scanner, wheel)
+            return read_release(self.scanner, wheel, Release)
         except (*UNREADABLE, InputError) as error:
             print(f"error: {wheel.filename}: {error}", file=sys.stderr)
             self.failed = True
@@ -624,8 +441,8 @@ class NameScanner:
         }
         for wheel in wheels:
             release = self.open(wheel)
-            needed = set(release.needs()) if release else set()
-            used = set(release.needs(is_deep=True)) - needed if release else set()
+            needed = set(release.needs(TopLevel)) if release else set()
+            used = set(release.needs(Calls)) - needed if release else set()
             for names in (needed, used):
                 for name in sorted(names) if release else ():
                     beside = release.beside(name[0])

@@ -93,6 +93,22 @@ class RuleRow(Value, forbid_unknown_fields=False):
         return distribution in self.distributions and within(version, self.versions)
 
 
+class Removal(Value):
+    """Names that a release of a package, and all newer ones, do not have any more.
+
+    Attributes:
+        since: the first minor release without them, "1.14".
+        date: when it was uploaded, "2024-06-24".
+        source: the file of the release that was read.
+        names: the names, and modules that stand for all in them: "scipy.integrate.simps".
+    """
+
+    since: str
+    date: str
+    source: str
+    names: tuple[str, ...]
+
+
 class _Tables(Value, forbid_unknown_fields=False):
     """tables.json, as scripts/data/compile.py writes it."""
 
@@ -273,6 +289,22 @@ class CompatibilityData:
     def conda(self) -> Carriers:
         """The conda packages of the frameworks. Raises DataError if their file is damaged."""
         return Carriers(self.folder)
+
+    @cached_property
+    def removals(self) -> Mapping[str, Sequence[Removal]]:
+        """What the releases of packages, and of "python", do not have any more, oldest first."""
+        path = os.path.join(self.folder, "removed_names.json")
+        return decode(path, dict[str, tuple[Removal, ...]])
+
+    @cached_property
+    def removed_names(self) -> Mapping[str, tuple[str, Removal]]:
+        """Return {name or module that is gone: (the distribution that had it, its removal)}."""
+        return {
+            name: (distribution, removal)
+            for distribution, removals in self.removals.items()
+            for removal in removals
+            for name in removal.names
+        }
 
     # ---- frameworks and their builds
 
@@ -526,15 +558,20 @@ class CompatibilityData:
             if not (self.accepts_pairs and severity == "avoid")
         ]
 
-    def accepting(self, names: Container[str]) -> CompatibilityData | None:
-        """Return a copy that accepts the pairs to avoid; None if the names contain no such pair."""
-        for _, (ones, _), (others, _), _, severity, *_ in self._tables.bad_pairs:
-            has_both = any(map(names.__contains__, ones)) and any(map(names.__contains__, others))
-            if severity == "avoid" and has_both:
-                data = copy.copy(self)
-                data.accepts_pairs = True
-                return data
-        return None
+    def has_pair_to_avoid(self, names: Container[str]) -> bool:
+        """Return whether names contain both sides of a pair to avoid."""
+        return any(
+            severity == "avoid"
+            and any(map(names.__contains__, ones))
+            and any(map(names.__contains__, others))
+            for _, (ones, _), (others, _), _, severity, *_ in self._tables.bad_pairs
+        )
+
+    def accepting(self) -> CompatibilityData:
+        """Return a copy that accepts the pairs to avoid."""
+        data = copy.copy(self)
+        data.accepts_pairs = True
+        return data
 
     def indexes(self, distribution: str) -> Sequence[IndexRow]:
         """Return the indexes that have further builds of a companion."""

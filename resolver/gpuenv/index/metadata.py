@@ -280,6 +280,10 @@ class FileReader:
                 self._cache.put(_SIZES_KIND, key, size)
         return size
 
+    def open(self, wheel: Wheel) -> BinaryIO:
+        """Open a file to read its content (see open_wheel)."""
+        return open_wheel(wheel, self._transport, lambda _: None)
+
     # ---- files at URLs
 
     def direct(self, name: str, url: str) -> Wheel:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
+from typing import BinaryIO
 
 from ..compat.data import data_folder
 from ..errors import OfflineError, PackageIndexError, Reason
@@ -254,6 +255,10 @@ class MultiIndex(Index):
         if self._snapshot is not None and wheel.index != DIRECT_URL:
             shipped = self._snapshot.metadata(wheel)
         return self._reader.known(wheel) or shipped or self._reader.metadata(wheel)
+
+    def open(self, wheel: Wheel) -> BinaryIO | None:
+        """Implement Index.open. Nothing is downloaded offline."""
+        return None if self._offline and not wheel.is_local else self._reader.open(wheel)
 
     def variants(self, wheels: Sequence[Wheel]) -> ReleaseVariants:
         """Implement Index.variants."""

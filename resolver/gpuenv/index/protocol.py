@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import BinaryIO
 
 from ..errors import InputError
 from ..model import Requirement, Value, Wheel
@@ -82,6 +83,15 @@ class Index(ABC):
                 (the default).
         """
         raise InputError(f"{name}: requirements at a URL cannot be read here")
+
+    def open(self, wheel: Wheel) -> BinaryIO | None:
+        """Open a file of this index. Default: None, its content cannot be asked for.
+
+        Raises:
+            PackageIndexError: the index failed.
+            NoRangesError: the server breaks the rules of range requests.
+        """
+        return None
 
     def at_hand(self, name: str) -> bool:
         """Return whether everything about a package is local. Default: False."""

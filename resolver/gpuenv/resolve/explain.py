@@ -190,6 +190,8 @@ def _cause_reasons(facts: ReleaseFacts, causes: Collection[Cause]) -> list[Reaso
         if name and not facts.store.request.may_build(name):
             for release in facts.store.candidates(name):
                 unusable += facts.reasons(release) if release.needs_build else ()
+    for release, limit in facts.limits.on({one.subject.partition(" ")[0] for one in unusable}):
+        reasons.append(Reason("no-candidate", release.label, str(limit), NO_CANDIDATE))
     return [*reasons, *unusable]
 
 

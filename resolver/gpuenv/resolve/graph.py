@@ -109,7 +109,8 @@ class NodeRequirement:
 class PackageRequirement(NodeRequirement):
     """A distribution in a range of versions, or the file at a URL.
 
-    `replaced` is the distribution that a dependency names, if this one takes its place.
+    `replaced` is the distribution that a dependency names, if this one takes its place. `because`
+    is why a release needs the range, if its metadata does not say so.
     """
 
     name: str
@@ -117,6 +118,7 @@ class PackageRequirement(NodeRequirement):
     specifier: str
     url: str | None = None
     replaced: str = ""
+    because: str = ""
 
     def __post_init__(self) -> None:
         self.identifier = PackageId.of(self.name, self.extras)
@@ -130,7 +132,8 @@ class PackageRequirement(NodeRequirement):
         if self.url:
             return f"{self.identifier} @ {self.url.partition('#')[0]}"
         text = f"{self.identifier}{self.specifier}".replace("===", "==")  # as people write it
-        return f"{text} (in place of {self.replaced})" if self.replaced else text
+        note = f"in place of {self.replaced}" if self.replaced else self.because
+        return f"{text} ({note})" if note else text
 
     def with_base(self) -> tuple[PackageRequirement, ...]:
         """Return this requirement, preceded by one on the package without extras.

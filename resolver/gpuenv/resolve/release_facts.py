@@ -27,6 +27,7 @@ from .graph import (
     UnmetRequirement,
     Variant,
 )
+from .import_limits import ImportLimits
 from .owners import Owners
 from .wheel_variants import not_cached
 
@@ -38,15 +39,21 @@ class ReleaseFacts:
         store: the candidates.
         owners: how distributions that install the same paths are treated.
         undeclared: the rows about requirements that the metadata of chosen releases lack.
+        limits: what chosen releases need because of what they import.
         host_doubts: doubts about the host itself.
         offline: what was not in the cache. A solution may exist without.
     """
 
     def __init__(
-        self, store: CandidateStore, owners: Owners, undeclared: Sequence[RuleRow] = ()
+        self,
+        store: CandidateStore,
+        owners: Owners,
+        limits: ImportLimits,
+        undeclared: Sequence[RuleRow] = (),
     ) -> None:
         self.store = store
         self.owners = owners
+        self.limits = limits
         self.undeclared = undeclared
         self._host = store.host
         self._data = store.data
@@ -321,6 +328,7 @@ class ReleaseFacts:
                 if specifier:
                     name = self.store.index.name_of(framework)
                     yield self.owners.in_place(PackageRequirement(name, (), specifier))
+            yield from self.limits.requirements(candidate)
         try:
             dependencies = self.store.dependencies(candidate.wheel)
         except UnusableFileError as error:

@@ -38,6 +38,7 @@ from .graph import (
     Release,
     Token,
 )
+from .import_limits import ImportLimits
 from .owners import Owners
 from .plan import build_plan
 from .provider import Progress, Provider
@@ -94,13 +95,14 @@ def solve(
     if plan is not None:
         return plan
     named = {root.name for root in question.roots if isinstance(root, PackageRequirement)}
-    accepting = data.accepting(question.facts.required_names() | named)
-    if accepting is not None:
-        second = _Question(request, host, accepting, index, environment_for(host))
-        plan = second.plan(data_version, widen)
+    may_meet = data.has_pair_to_avoid(question.facts.required_names() | named)
+    if may_meet or question.facts.limits.has_uses:
+        question = _Question(request, host, data.accepting(), index, environment_for(host))
+        plan = question.plan(data_version, widen)
         if plan is not None:
             pins = [(pin.wheel.name, pin.wheel.version) for pin in plan.pins]
             avoided = [one for one in pin_reasons(pins, host, data) if one.code == "avoid-pair"]
+            avoided += question.facts.limits.ignored_uses(pin.wheel for pin in plan.pins)
             return plan.replace(warnings=(*plan.warnings, *avoided))
 
     def solve_changed(changed_request: Request, changed_host: Host) -> Plan | None:
@@ -167,7 +169,8 @@ class _Question:
     ) -> None:
         self.store = CandidateStore(request, host, data, index, environment)
         self.roots = requirements_of(request, self.store)
-        self.facts = ReleaseFacts(self.store, Owners.of(self.roots, data))
+        owners = Owners.of(self.roots, data)
+        self.facts = ReleaseFacts(self.store, owners, ImportLimits(self.store, owners.named))
 
     def plan(self, data_version: str, widen: Callable[[str], bool] | None) -> Plan | None:
         """Return the plan; None if resolution is impossible.
@@ -211,7 +214,8 @@ class _Question:
     def _complete(self, widening: Widening) -> tuple[LearningResolver, list[Node]]:
         """Return a solution in which no package is to be replaced (R5) and none is missing (R10).
 
-        What takes whose place, and what the metadata of releases lack, shows in a first solution.
+        What takes whose place, and what the metadata of releases lack, shows in a first solution,
+        as well as which files must be read for what they import.
         If there is none, the former shows in what was required: the package to be replaced may
         have no release that can be installed.
         """
@@ -224,7 +228,8 @@ class _Question:
                 owners = self.facts.owners.replacing(versions)
                 rows = self.store.data.undeclared(versions)
                 new = [row for row in rows if row not in undeclared]
-                if owners is None and not new:
+                misfits = self.facts.limits.read(solution[1])
+                if owners is None and not new and not misfits:
                     return solution
                 undeclared = (*undeclared, *new)
             except ImpossibleError as error:
@@ -233,7 +238,8 @@ class _Question:
                 if owners is None or error is not first[1]:
                     self.facts, error = first
                     raise error from None
-            self.facts = ReleaseFacts(self.store, owners or self.facts.owners, undeclared)
+            limits = self.facts.limits
+            self.facts = ReleaseFacts(self.store, owners or self.facts.owners, limits, undeclared)
 
     def _is_stack_impossible(self) -> bool:
         """Return whether the data and the snapshot alone refuse the request's GPU stack.

@@ -1,0 +1,216 @@
+"""R10 for the names that a package imports: what later releases of other packages do not have.
+
+A package of 2022 may admit every SciPy, and import scipy.integrate.simps, which SciPy 1.14 removed.
+matrix_data/removed_names.json tells since which release names are gone. The files of chosen
+releases tell which of them their import needs (binaries/imports). Only those are read that may
+conflict: what the request names, and what is older than a removal in a package beside it.
+
+What the functions of a package name that the request names counts, too, unless there is no plan
+then (CompatibilityData.accepts_pairs): a function may never run.
+
+A release that was not read needs what the next newer one that was read needs: as old as that, its
+files name what was there at that time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from operator import itemgetter
+
+import msgspec
+
+from ..binaries.device_code import DamagedFileError
+from ..binaries.imports import Deep, PythonFiles, TopLevel, needed_of
+from ..compat.data import Removal
+from ..errors import GpuEnvError, Reason
+from ..index.cache import Cache
+from ..index.http import MAX_THREADS
+from ..index.metadata import NoRangesError
+from ..model import Value, Wheel
+from ..requirements.target import version_key
+from ..requirements.versions import contains
+from .candidates import CandidateStore
+from .graph import Candidate, Node, NodeRequirement, PackageRequirement, UnmetRequirement
+
+MAX_BYTES = 8 << 20  # of a file that is read
+_KIND = "imports"  # of the cache
+# Environments had it without asking, so that few packages require it.
+_ALWAYS_THERE = "setuptools"
+_PYTHON = "python"
+
+
+class Needs(Value):
+    """The names that are gone and that a file needs: {name: the module of it that has the name}.
+
+    Attributes:
+        imports: what its import needs.
+        uses: what its functions name besides.
+    """
+
+    imports: dict[str, str] = msgspec.field(default_factory=dict)
+    uses: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class Limit(Value):
+    """Why a release needs releases of another package that are older than a removal."""
+
+    distribution: str
+    removal: Removal
+    because: str  # "skopt.utils imports scipy.integrate.simps"
+
+    @property
+    def specifier(self) -> str:
+        """The releases before the removal."""
+        return f"<{self.removal.since}"
+
+
+class ImportLimits:
+    """What the releases that solutions have chosen so far need because of their imports."""
+
+    def __init__(self, store: CandidateStore, named: Iterable[str]) -> None:
+        """Take the candidates, and the distributions that the request names."""
+        self._store, self._named = store, frozenset(named)
+        self._accepts_uses = store.data.accepts_pairs
+        self._python = ".".join(map(str, store.host.python.version))
+        self._read: dict[str, list[tuple[Candidate, Needs]]] = {}
+
+    def read(self, nodes: Iterable[Node]) -> bool:
+        """Read the files of chosen releases that may not fit those beside them.
+
+        Returns:
+            Whether one of them does not fit the chosen releases.
+        """
+        chosen = [node for node in nodes if isinstance(node, Candidate) and not node.extras]
+        versions = {one.name: one.version for one in chosen}
+        versions[_PYTHON] = self._python
+        unread = [one for one in chosen if self._may_conflict(one, versions)]
+        with ThreadPoolExecutor(MAX_THREADS) as pool:
+            found = pool.map(self._needs, [one.wheel for one in unread])
+        for one, needs in zip(unread, found, strict=True):
+            self._read.setdefault(one.name, []).append((one, needs))
+        return any(
+            limit.distribution in versions
+            and not contains(limit.specifier, versions[limit.distribution])
+            for one in unread
+            for limit in self._limits(one, accepts_uses=self._accepts_uses)
+        )
+
+    def _may_conflict(self, candidate: Candidate, versions: Mapping[str, str]) -> bool:
+        """Return whether a file must be read: it is named, or older than a removal beside it."""
+        wheel, store = candidate.wheel, self._store
+        links = store.data.links(wheel.name, wheel.version, store.host.platform, wheel.url)
+        is_read = any(one is candidate for one, _ in self._read.get(wheel.name, ()))
+        is_large = (wheel.size or 0) > MAX_BYTES
+        if is_read or links is not None or store.index.at_hand(wheel.name) or is_large:
+            return False
+        if wheel.name in self._named:
+            return True
+        names = {need.name for need in store.dependencies(wheel)} & versions.keys()
+        return any(
+            removal.date > (wheel.upload_time or removal.date)
+            and not contains(f"<{removal.since}", versions[name])
+            for name in names
+            for removal in store.data.removals.get(name, ())
+        )
+
+    def _needs(self, wheel: Wheel) -> Needs:
+        """Read a file. One that cannot be read needs nothing."""
+        names, is_named = self._store.data.removed_names, wheel.name in self._named
+        key = f"{wheel.sha256} {is_named} {self._store.data.version}"
+        needs = Cache().get(_KIND, key, Needs) if wheel.sha256 else None
+        if needs is None:
+            try:
+                file = self._store.index.open(wheel)
+                if file is None:
+                    return Needs()
+                with file:
+                    files = PythonFiles(file, wheel.filename, wheel.name)
+            except (DamagedFileError, GpuEnvError, NoRangesError, OSError):
+                return Needs()
+            imports = needed_of(files, names, TopLevel)
+            uses = needed_of(files, names, Deep) if is_named else {}
+            uses = {name: uses[name] for name in uses.keys() - imports.keys()}
+            needs = Needs(imports=imports, uses=uses)
+            if wheel.sha256:
+                Cache().put(_KIND, key, needs)
+        return needs
+
+    def _limits(self, candidate: Candidate, *, accepts_uses: bool) -> Iterator[Limit]:
+        """Yield the oldest removal in each package that a release does not fit."""
+        uploaded, own = candidate.wheel.upload_time or "", version_key(candidate.version)
+        newer = [
+            (version_key(one.version), needs) for one, needs in self._read.get(candidate.name, ())
+        ]
+        newer = [pair for pair in newer if pair[0] >= own]
+        needs = min(newer, key=itemgetter(0))[1] if newer else Needs()
+        found: dict[str, Limit] = {}
+        kinds = [("imports", needs.imports)]
+        if not accepts_uses:
+            kinds.append(("uses", needs.uses))
+        for verb, names in kinds:
+            for name, module in sorted(names.items()):
+                distribution, removal = self._store.data.removed_names[name]
+                # What was gone for a year when the file was uploaded nobody can have used.
+                if verb == "uses" and _year_after(removal.date) < uploaded:
+                    continue
+                limit = Limit(
+                    distribution=distribution,
+                    removal=removal,
+                    because=f"{module} {verb} {name}",
+                )
+                known = found.setdefault(distribution, limit)
+                if version_key(removal.since) < version_key(known.removal.since):
+                    found[distribution] = limit
+        yield from found.values()
+
+    def requirements(self, candidate: Candidate) -> Iterator[NodeRequirement]:
+        """Yield what a release requires because of what its files import."""
+        required = None
+        for limit in self._limits(candidate, accepts_uses=self._accepts_uses):
+            if limit.distribution == _PYTHON:
+                if not contains(limit.specifier, self._python):
+                    need = f"Python {limit.specifier} ({limit.because})"
+                    have = f"Python {self._python}"
+                    yield UnmetRequirement(Reason("requires-python", candidate.label, need, have))
+                continue
+            if required is None:
+                required = {need.name for need in self._store.dependencies(candidate.wheel)}
+            if limit.distribution in required or limit.distribution == _ALWAYS_THERE:
+                yield _requirement(limit)
+
+    def on(self, distributions: Container[str]) -> Iterator[tuple[Candidate, PackageRequirement]]:
+        """Yield the limits that the releases which were read have on some distributions."""
+        for candidate in (one for read in self._read.values() for one, _ in read):
+            for limit in self._limits(candidate, accepts_uses=self._accepts_uses):
+                if limit.distribution in distributions:
+                    yield candidate, _requirement(limit)
+
+    @property
+    def has_uses(self) -> bool:
+        """Whether a file that was read uses names that are gone."""
+        return any(needs.uses for read in self._read.values() for _, needs in read)
+
+    def ignored_uses(self, pins: Iterable[Wheel]) -> Iterator[Reason]:
+        """Yield what the functions of a plan's packages name that is gone. Code: avoid-pair."""
+        wheels = list(pins)
+        versions = {wheel.name: wheel.version for wheel in wheels} | {_PYTHON: self._python}
+        for candidate in (one for read in self._read.values() for one, _ in read):
+            for limit in self._limits(candidate, accepts_uses=False):
+                version = versions.get(limit.distribution, "")
+                is_met = not version or contains(limit.specifier, version)
+                if candidate.wheel in wheels and not is_met:
+                    need = (
+                        f"{limit.because}, which {limit.distribution} {limit.removal.since} lacks"
+                    )
+                    have = f"{limit.distribution} {version}"
+                    yield Reason("avoid-pair", candidate.label, need, have)
+
+
+def _requirement(limit: Limit) -> PackageRequirement:
+    return PackageRequirement(limit.distribution, (), limit.specifier, because=limit.because)
+
+
+def _year_after(date: str) -> str:
+    """Return the day that is a year after another one: "2025-06-24" for "2024-06-24"."""
+    return f"{int(date[:4]) + 1}{date[4:]}"

@@ -1,0 +1,227 @@
+"""Find the names that releases of packages do not have any more: matrix_data/removed_names.json.
+
+    python scripts/tools.py data removed-names [NAME ...]
+
+The newest patch of each minor release is read, of each package below or of some. A name is gone
+since the first release that, like all newer ones, neither defines it nor takes it from another
+module of the package, and has no text that is just the name: `__getattr__` may give such names. The
+rule errs on the side of "not gone". A module that is gone stands for all names in it.
+
+Exit status: 0 done, 1 a package could not be read.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+
+from packaging.version import Version
+
+from common import read_json
+from data.companion_rows import line_of
+from data.compile import DATA
+from data.index import UNREADABLE, say
+from data.scan_names import GONE, OLDEST, Modules, SourceScanner, read_release
+from gpuenv.atomic_write import write_whole
+from gpuenv.binaries.imports import COMPILED, parsed
+from gpuenv.errors import InputError
+from gpuenv.model import Wheel
+
+FILE = "removed_names.json"
+SINCE = "2018"
+PACKAGES = """
+accelerate albumentations anndata chex dask datasets diffusers dm-haiku equinox fastai fastcore flax
+flask fsspec gensim gradio gym gymnasium huggingface-hub hydra-core imageio importlib-metadata
+ipython jax jinja2 keras kornia langchain langchain-community langchain-core librosa lightning
+markupsafe matplotlib monai moviepy networkx nltk numba numcodecs numpy omegaconf openai optax
+optuna packaging pandas peft pillow protobuf pyarrow pydantic pytorch-lightning ray scikit-image
+scikit-learn scipy seaborn sentence-transformers setuptools spacy sqlalchemy stable-baselines3
+statsmodels sympy tensorflow tensorflow-addons tensorflow-probability tf-keras timm tokenizers torch
+torch-geometric torchaudio torchdata torchmetrics torchtext torchvision transformers trl
+typing-extensions werkzeug xarray zarr
+"""
+
+
+class Names:
+    """The names of a release, as its Python files tell."""
+
+    def __init__(self, release: Modules) -> None:
+        self.release = release
+        self._mentioned: dict[str, set[str]] = {}
+
+    @cached_property
+    def given(self) -> set[str]:
+        """The modules, and the names that public modules define or take from the package."""
+        release, found = self.release, set()
+        for module in release.texts:
+            if TESTS.search(module):
+                continue
+            found.add(module)
+            is_private = "._" in f".{module}"
+            for one in [module] if is_private else release.starred(module):
+                package = "" if is_private else module.partition(".")[0]
+                names = defined(release.texts.get(one, ""), package)
+                found.update(f"{module}.{name}" for name in names if not name.startswith("__"))
+        return found
+
+    def may_have(self, path: str) -> bool:
+        """Return whether a module or a name in a module may be there."""
+        module, _, name = path.rpartition(".")
+        release = self.release
+        if path in release.texts or (module, name) in release.removed:
+            return path in release.texts
+        if module not in release.texts:
+            return bool(module) and self.may_have(module)
+        stars = release.starred(module)
+        is_compiled = any(COMPILED in release.texts.get(one, "") for one in stars)
+        return is_compiled or any(name in self._mentions(one) for one in stars)
+
+    def _mentions(self, module: str) -> set[str]:
+        """Return the names that a module binds at its top level, and its short texts.
+
+        Of a module that a star takes, those of its `__all__`; any word of one that writes its own
+        globals, and of a compiled one nothing is known: it may have every name.
+        """
+        if module not in self._mentioned:
+            text = self.release.texts.get(module, "")
+            found = self._mentioned[module] = set()
+            if OPEN.search(text):
+                found.update(re.findall(r"\w+", text))
+            else:
+                waiting: list[ast.AST] = [parsed(text)]
+                while waiting:
+                    node = waiting.pop()
+                    found.update(bound(node))
+                    is_inner = isinstance(node, FUNCTIONS) and node.name != "__getattr__"
+                    waiting += () if is_inner else ast.iter_child_nodes(node)
+        return self._mentioned[module]
+
+
+TESTS = re.compile(r"(^|\.)(tests?|conftest|setup|benchmarks)(\.|$)")
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+OPEN = re.compile(r"globals\(\)|locals\(\)|setattr\(|exec\(|sys\.modules")
+
+
+def bound(node: ast.AST) -> Iterator[str]:
+    """Yield the names that a node of a tree binds, and a short text's words."""
+    if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+        yield node.name
+    elif isinstance(node, ast.alias):
+        yield node.asname or node.name.rpartition(".")[2]
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield from node.value.split() if len(node.value) < 200 else ()
+
+
+def defined(text: str, package: str) -> Iterator[str]:
+    """Yield what the top level of a module defines, or takes from the package, if one is given."""
+    waiting = parsed(text).body
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (ast.If, ast.Try)):
+            waiting += node.body + node.orelse
+        elif isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node.name
+        elif isinstance(node, ast.ImportFrom):
+            if package and (node.level or (node.module or "").partition(".")[0] == package):
+                yield from (alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.Assign):
+            names = (one for target in node.targets for one in ast.walk(target))
+            yield from (one.id for one in names if isinstance(one, ast.Name))
+
+
+class AnyScanner(SourceScanner):
+    """Reads releases for old interpreters, too: only their texts count."""
+
+    def lines(self, name: str) -> dict[str, Wheel]:
+        """Return the newest file of each minor release, oldest first."""
+        files = [file for file in self.index.pages.files(name) if file.filename.endswith(".whl")]
+        files = files or self.index.sources(name)
+        newest: dict[str, Wheel] = {}
+        for file in sorted(files, key=lambda file: Version(file.version)):
+            version = Version(file.version)
+            is_fit = "win" not in file.filename and "musl" not in file.filename
+            is_kept = not version.is_prerelease and version >= OLDEST.get(name, Version("0"))
+            is_kept &= (file.upload_time or "9") > SINCE
+            if is_kept and is_fit and file.yanked is None:
+                newest[line_of(file.version)] = file
+        return newest
+
+
+def removals(scanner: AnyScanner, name: str) -> list[dict[str, object]]:
+    """Return a row for each release of a package that lost names, oldest first (see Removal)."""
+    lines = scanner.lines(name)
+    releases = [
+        (line, wheel, Names(read_release(scanner, wheel, Modules))) for line, wheel in lines.items()
+    ]
+    newest = releases[-1][2]
+    every = set().union(*(names.given for _, _, names in releases)) - newest.given
+    every |= {".".join(pair) for pair in newest.release.removed}
+    gone: dict[str, str] = {}
+    for path in sorted(every):
+        parents = path.split(".")[:-1]
+        if any(".".join(parents[:end]) in gone for end in range(1, len(parents) + 1)):
+            continue
+        place = len(releases)
+        while place and not releases[place - 1][2].may_have(path):
+            place -= 1
+        if 0 < place < len(releases):
+            gone[path] = releases[place][0]
+    first: dict[str, str] = {}
+    for file in scanner.index.pages.files(name):
+        time = (file.upload_time or "")[:10]
+        line = line_of(file.version)
+        first[line] = min(time, first.get(line, time))
+    rows = []
+    for line, wheel in lines.items():
+        names = [path for path, since in gone.items() if since == line]
+        row = {"since": line, "date": first[line], "source": source_of(wheel), "names": names}
+        rows += [row] if names else []
+    return rows
+
+
+def source_of(wheel: Wheel) -> str:
+    """Return a file as a source."""
+    return f"{wheel.filename} (sha256 {wheel.sha256})"
+
+
+def of_python() -> list[dict[str, object]]:
+    """Return what Python itself does not have any more, as `removals` does."""
+    dates = {"3.10": "2021-10-04", "3.11": "2022-10-24", "3.12": "2023-10-02", "3.13": "2024-10-07"}
+    rows: dict[str, list[str]] = {}
+    for (module, name), since in GONE.items():
+        rows.setdefault(since, []).append(f"{module}.{name}".rstrip("."))
+    source = "docs.python.org/3/whatsnew, Removed"
+    return [
+        {"since": since, "date": dates[since], "source": source, "names": sorted(rows[since])}
+        for since in sorted(rows)
+    ]
+
+
+ARGUMENTS = {
+    "names": {"nargs": "*", "metavar": "NAME"},
+    "--folder": {"type": Path, "default": DATA},
+}
+
+
+def main(options: Namespace) -> int:
+    """Read the packages, and write the file. Return the exit status."""
+    failed, path, scanner = 0, options.folder / FILE, AnyScanner(options.folder)
+    tables = read_json(path, {}) | {"python": of_python()}
+    for name in options.names or PACKAGES.split():
+        try:
+            tables[name] = removals(scanner, name)
+        except (*UNREADABLE, InputError) as error:
+            print(f"error: {name}: {error}", file=sys.stderr)
+            failed = 1
+            continue
+        say(f"{name}: {sum(len(row['names']) for row in tables[name])} names")
+        write_whole(str(path), (json.dumps(dict(sorted(tables.items())), indent=0) + "\n").encode())
+    return failed
