@@ -80,30 +80,37 @@ class Names:
             return bool(module) and self.may_have(module)
         stars = release.starred(module)
         is_compiled = any(COMPILED in release.texts.get(one, "") for one in stars)
-        return is_compiled or any(name in self._mentions(one) for one in stars)
+        return is_compiled or any({name, ANY} & self._mentions(one) for one in stars)
 
     def _mentions(self, module: str) -> set[str]:
         """Return the names that a module binds at its top level, and its short texts.
 
-        Of a module that a star takes, those of its `__all__`; any word of one that writes its own
-        globals, and of a compiled one nothing is known: it may have every name.
+        Of a module that writes its own globals, or that this Python cannot parse, any word; ANY
+        stands for what `__getattr__` takes from somewhere else.
         """
         if module not in self._mentioned:
             text = self.release.texts.get(module, "")
             found = self._mentioned[module] = set()
-            if OPEN.search(text):
+            tree = parsed(text)
+            if OPEN.search(text) or not tree.body:
                 found.update(re.findall(r"\w+", text))
             else:
-                waiting: list[ast.AST] = [parsed(text)]
+                waiting: list[ast.AST] = [tree]
                 while waiting:
                     node = waiting.pop()
                     found.update(bound(node))
+                    if getattr(node, "name", "") == "__getattr__" and TAKES.search(
+                        ast.unparse(node)
+                    ):
+                        found.add(ANY)
                     is_inner = isinstance(node, FUNCTIONS) and node.name != "__getattr__"
                     waiting += () if is_inner else ast.iter_child_nodes(node)
         return self._mentioned[module]
 
 
 TESTS = re.compile(r"(^|\.)(tests?|conftest|setup|benchmarks)(\.|$)")
+ANY = "*"
+TAKES = re.compile(r"\bgetattr\(|import_module|__import__")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 OPEN = re.compile(r"globals\(\)|locals\(\)|setattr\(|exec\(|sys\.modules")
 
@@ -194,14 +201,20 @@ def source_of(wheel: Wheel) -> str:
 
 def of_python() -> list[dict[str, object]]:
     """Return what Python itself does not have any more, as `removals` does."""
-    dates = {"3.10": "2021-10-04", "3.11": "2022-10-24", "3.12": "2023-10-02", "3.13": "2024-10-07"}
-    rows: dict[str, list[str]] = {}
+    dates = {
+        "3.9": "2020-10-05",
+        "3.10": "2021-10-04",
+        "3.11": "2022-10-24",
+        "3.12": "2023-10-02",
+        "3.13": "2024-10-07",
+    }
+    rows: dict[str, list[str]] = {"3.12": ["distutils"]}  # setuptools has one, too
     for (module, name), since in GONE.items():
         rows.setdefault(since, []).append(f"{module}.{name}".rstrip("."))
     source = "docs.python.org/3/whatsnew, Removed"
     return [
         {"since": since, "date": dates[since], "source": source, "names": sorted(rows[since])}
-        for since in sorted(rows)
+        for since in sorted(rows, key=Version)
     ]
 
 

@@ -98,6 +98,7 @@ COLLECTIONS = (
 GONE = {
     **{("collections", name): "3.10" for name in COLLECTIONS},
     **{(module, ""): "3.10" for module in ("formatter", "parser", "symbol")},
+    ("fractions", "gcd"): "3.9",
     ("inspect", "getargspec"): "3.11", ("asyncio", "coroutine"): "3.11", ("binhex", ""): "3.11",
     **{(module, ""): "3.12" for module in ("asynchat", "asyncore", "imp", "smtpd")},
     ("configparser", "SafeConfigParser"): "3.12", ("typing.io", ""): "3.13",

@@ -33,7 +33,8 @@ _UNCERTAIN = (
 )  # fmt: skip
 # What a branch asks before it uses what a release may lack.
 _ASKS = re.compile(
-    r"version|major|minor|hasattr|getattr|TYPE_CHECKING|suppress|_available|raises", re.IGNORECASE
+    r"version|major|minor|hasattr|getattr|TYPE_CHECKING|suppress|_available|raises|PY2|PY3",
+    re.IGNORECASE,
 )
 _NOT_USED = re.compile(
     r"(^|[._])(tests?|testing|conftest|examples?|benchmarks?|setup|docs)([._]|$)"

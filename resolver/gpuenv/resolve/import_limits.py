@@ -57,6 +57,7 @@ class Limit(Value):
 
     distribution: str
     removal: Removal
+    name: str  # "scipy.integrate.simps"
     because: str  # "skopt.utils imports scipy.integrate.simps"
 
     @property
@@ -89,11 +90,14 @@ class ImportLimits:
             found = pool.map(self._needs, [one.wheel for one in unread])
         for one, needs in zip(unread, found, strict=True):
             self._read.setdefault(one.name, []).append((one, needs))
+        limits = [
+            limit for one in unread for limit in self._limits(one, accepts_uses=self._accepts_uses)
+        ]
         return any(
-            limit.distribution in versions
-            and not contains(limit.specifier, versions[limit.distribution])
-            for one in unread
-            for limit in self._limits(one, accepts_uses=self._accepts_uses)
+            not contains(limit.specifier, versions[limit.distribution])
+            if limit.distribution in versions
+            else limit.distribution == _ALWAYS_THERE
+            for limit in limits
         )
 
     def _may_conflict(self, candidate: Candidate, versions: Mapping[str, str]) -> bool:
@@ -157,6 +161,7 @@ class ImportLimits:
                 limit = Limit(
                     distribution=distribution,
                     removal=removal,
+                    name=name,
                     because=f"{module} {verb} {name}",
                 )
                 known = found.setdefault(distribution, limit)
@@ -169,7 +174,11 @@ class ImportLimits:
         required = None
         for limit in self._limits(candidate, accepts_uses=self._accepts_uses):
             if limit.distribution == _PYTHON:
-                if not contains(limit.specifier, self._python):
+                if contains(limit.specifier, self._python):
+                    continue
+                if limit.name == "distutils":  # setuptools has one, too
+                    yield PackageRequirement(_ALWAYS_THERE, (), "", because=limit.because)
+                else:
                     need = f"Python {limit.specifier} ({limit.because})"
                     have = f"Python {self._python}"
                     yield UnmetRequirement(Reason("requires-python", candidate.label, need, have))
