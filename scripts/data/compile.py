@@ -62,7 +62,8 @@ def tabulate(folder: Path) -> dict[str, Any]:
     }
     # Eight digits that change if anything changes that gpuenv reads, and not with a comment.
     digest = hashlib.sha256(json.dumps(tables).encode())
-    for path in sorted([*folder.glob("libraries/*.json"), *folder.glob("frameworks/*.json")]):
+    patterns = ("libraries/*.json", "frameworks/*.json", "removed_names.json")
+    for path in sorted(path for pattern in patterns for path in folder.glob(pattern)):
         digest.update(path.read_bytes())
     date = toml(folder / "matrix.toml")["date"]
     return {"version": f"{date}.{digest.hexdigest()[:8]}", **tables}

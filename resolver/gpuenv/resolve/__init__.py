@@ -6,6 +6,7 @@
 - candidates: the candidate store: lists and orders releases, and says which may be taken
 - wheel_variants: the variant wheels of a release: which suit a host, and in which order
 - release_facts: what a release requires: of the host, of other builds, and its packages
+- import_limits: what a release requires because of the names that its files import
 - widening: asks the live index for releases that the snapshot leaves out
 - provider: the resolvelib provider
 - resolution: the resolver, which learns from conflicts
