@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from gpuenv.compat.data import load
+from gpuenv.requirements.versions import version_key
 from processes import words_of
 from tables import each, read_data
 
@@ -46,3 +48,33 @@ def test_a_release_gets_what_its_files_import(
     lock = read_data(Path("pylock.toml")) if Path("pylock.toml").exists() else {"packages": []}
     chosen = "\n".join(f"{row['name']} {row['version']}" for row in lock["packages"])
     assert expected in f"{chosen}\n{' '.join((done.stdout + done.stderr).split())}"
+
+
+REMOVED = [
+    # as the release notes of the packages say
+    ("numpy.float", "numpy", "1.24"),
+    ("numpy.in1d", "numpy", "2.4"),
+    ("scipy.integrate.simps", "scipy", "1.14"),
+    ("scipy.signal.hann", "scipy", "1.13"),
+    ("sklearn.externals.joblib", "scikit-learn", "0.23"),
+    ("networkx.from_numpy_matrix", "networkx", "3.0"),
+    ("pandas.Int64Index", "pandas", "2.0"),
+    ("torch._six", "torch", "2.0"),
+    ("jax.config.", "jax", "0.4.25"),
+    ("pytorch_lightning.loggers.base", "pytorch-lightning", "1.9"),
+    ("markupsafe.soft_unicode", "markupsafe", "2.1"),
+    ("pkg_resources", "setuptools", "82.0"),
+    ("imp", "python", "3.12"),
+]
+STILL_THERE = ["numpy.bool", "numpy.core", "jax.config", "scipy.special.sph_harm_y", "torch.nn"]
+
+
+def test_the_data_says_what_release_notes_say():
+    data = load()
+    found = [(name, data.removed_names[name]) for name, _, _ in REMOVED]
+    assert [(name, owner, removal.since) for name, (owner, removal) in found] == REMOVED
+    assert data.removed_names.keys().isdisjoint(STILL_THERE)
+    for removals in data.removals.values():
+        assert [one.since for one in removals] == sorted(
+            (one.since for one in removals), key=version_key
+        )

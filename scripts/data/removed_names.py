@@ -5,7 +5,9 @@
 The newest patch of each minor release is read, of each package below or of some. A name is gone
 since the first release that, like all newer ones, neither defines it nor takes it from another
 module of the package, and has no text that is just the name: `__getattr__` may give such names. The
-rule errs on the side of "not gone". A module that is gone stands for all names in it.
+rule errs on the side of "not gone". With --python, an interpreter whose environment has the newest
+releases is asked, too: compiled modules may have names. A module that is gone stands for all names
+in it; with a dot at its end it is gone, while its package has an object of that name.
 
 Exit status: 0 done, 1 a package could not be read.
 """
@@ -15,9 +17,10 @@ from __future__ import annotations
 import ast
 import json
 import re
+import subprocess
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -27,9 +30,9 @@ from common import read_json
 from data.companion_rows import line_of
 from data.compile import DATA
 from data.index import UNREADABLE, say
-from data.scan_names import GONE, OLDEST, Modules, SourceScanner, read_release
+from data.scan_names import ALIASES, GONE, OLDEST, Modules, SourceScanner, read_release
 from gpuenv.atomic_write import write_whole
-from gpuenv.binaries.imports import COMPILED, parsed
+from gpuenv.binaries.imports import parsed
 from gpuenv.errors import InputError
 from gpuenv.model import Wheel
 
@@ -74,13 +77,21 @@ class Names:
         """Return whether a module or a name in a module may be there."""
         module, _, name = path.rpartition(".")
         release = self.release
-        if path in release.texts or (module, name) in release.removed:
-            return path in release.texts
+        if self.has_module(path) or (module, name) in release.removed:
+            return (module, name) not in release.removed
         if module not in release.texts:
             return bool(module) and self.may_have(module)
-        stars = release.starred(module)
-        is_compiled = any(COMPILED in release.texts.get(one, "") for one in stars)
-        return is_compiled or any({name, ANY} & self._mentions(one) for one in stars)
+        return any({name, ANY} & self._mentions(one) for one in release.starred(module))
+
+    def has_module(self, path: str) -> bool:
+        """Return whether a module may be there."""
+        return path in self.release.texts or path.rpartition(".")[2] in self._aliases
+
+    @cached_property
+    def _aliases(self) -> set[str]:
+        """The words of modules that give the package further modules."""
+        texts = filter(ALIASES.search, self.release.texts.values())
+        return {word for text in texts for word in re.findall(r"\w+", text)}
 
     def _mentions(self, module: str) -> set[str]:
         """Return the names that a module binds at its top level, and its short texts.
@@ -109,7 +120,7 @@ class Names:
 
 
 TESTS = re.compile(r"(^|\.)(tests?|conftest|setup|benchmarks)(\.|$)")
-ANY = "*"
+ANY = "any name"
 TAKES = re.compile(r"\bgetattr\(|import_module|__import__")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 OPEN = re.compile(r"globals\(\)|locals\(\)|setattr\(|exec\(|sys\.modules")
@@ -162,7 +173,7 @@ class AnyScanner(SourceScanner):
         return newest
 
 
-def removals(scanner: AnyScanner, name: str) -> list[dict[str, object]]:
+def removals(scanner: AnyScanner, name: str, python: str) -> list[dict[str, object]]:
     """Return a row for each release of a package that lost names, oldest first (see Removal)."""
     lines = scanner.lines(name)
     releases = [
@@ -171,16 +182,19 @@ def removals(scanner: AnyScanner, name: str) -> list[dict[str, object]]:
     newest = releases[-1][2]
     every = set().union(*(names.given for _, _, names in releases)) - newest.given
     every |= {".".join(pair) for pair in newest.release.removed}
+    modules = set().union(*(names.release.texts for _, _, names in releases))
     gone: dict[str, str] = {}
-    for path in sorted(every):
+    for path in sorted(every | modules):
         parents = path.split(".")[:-1]
-        if any(".".join(parents[:end]) in gone for end in range(1, len(parents) + 1)):
-            continue
-        place = len(releases)
-        while place and not releases[place - 1][2].may_have(path):
-            place -= 1
-        if 0 < place < len(releases):
-            gone[path] = releases[place][0]
+        above = {".".join(parents[:end]) for end in range(1, len(parents) + 1)}
+        if above.isdisjoint(gone):
+            line = first_without(releases, path, Names.may_have) if path in every else ""
+            if line:
+                gone[path] = line
+            elif path in modules and (line := first_without(releases, path, Names.has_module)):
+                gone[f"{path}."] = line
+    for path in there(python, list(gone)) if python else ():
+        del gone[path]
     first: dict[str, str] = {}
     for file in scanner.index.pages.files(name):
         time = (file.upload_time or "")[:10]
@@ -192,6 +206,43 @@ def removals(scanner: AnyScanner, name: str) -> list[dict[str, object]]:
         row = {"since": line, "date": first[line], "source": source_of(wheel), "names": names}
         rows += [row] if names else []
     return rows
+
+
+def first_without(
+    releases: Sequence[tuple[str, Wheel, Names]], path: str, has: Callable[[Names, str], bool]
+) -> str:
+    """Return the first release that, like all newer ones, has not a name; "" if none is so."""
+    place = len(releases)
+    while place and not has(releases[place - 1][2], path):
+        place -= 1
+    return releases[place][0] if 0 < place < len(releases) else ""
+
+
+THERE = """
+import importlib, json, sys
+def is_there(path):
+    parts = path.rstrip(".").split(".")
+    for end in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:end]))
+            for part in () if path.endswith(".") else parts[end:]:
+                found = getattr(found, part)
+            return end == len(parts) or not path.endswith(".")
+        except ImportError:
+            pass
+        except Exception:
+            return False
+json.dump(list(filter(is_there, json.load(sys.stdin))), sys.stdout)
+"""
+
+
+def there(python: str, paths: list[str]) -> list[str]:
+    """Return the names that are there in the packages of an interpreter."""
+    command = [python, "-W", "ignore", "-c", THERE]
+    done = subprocess.run(
+        command, input=json.dumps(paths), stdout=subprocess.PIPE, text=True, check=True
+    )
+    return list(json.loads(done.stdout))
 
 
 def source_of(wheel: Wheel) -> str:
@@ -220,6 +271,7 @@ def of_python() -> list[dict[str, object]]:
 
 ARGUMENTS = {
     "names": {"nargs": "*", "metavar": "NAME"},
+    "--python": {"default": "", "help": "an interpreter that has the newest releases, to check"},
     "--folder": {"type": Path, "default": DATA},
 }
 
@@ -230,7 +282,7 @@ def main(options: Namespace) -> int:
     tables = read_json(path, {}) | {"python": of_python()}
     for name in options.names or PACKAGES.split():
         try:
-            tables[name] = removals(scanner, name)
+            tables[name] = removals(scanner, name, options.python)
         except (*UNREADABLE, InputError) as error:
             print(f"error: {name}: {error}", file=sys.stderr)
             failed = 1

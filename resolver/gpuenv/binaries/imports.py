@@ -238,14 +238,15 @@ class Deep(TopLevel):
 def needed_of(files: PythonFiles, paths: Collection[str], reader: type[TopLevel]) -> dict[str, str]:
     """Return {path: the module that needs it} of those paths that a reader finds in a package.
 
-    A path ("scipy.integrate.simps", "pkg_resources") stands for all that is in it.
+    A path ("scipy.integrate.simps", "pkg_resources") stands for all that is in it. One that ends
+    in a dot ("jax.config.") is a module that is gone while a name of the same path is there.
     """
     found: dict[str, str] = {}
     for module, name, user in files.needs(reader):
-        path = f"{module}.{name}".rstrip(".")
-        while path and path not in paths:
-            path = path.rpartition(".")[0]
-        if path:
+        parts = [*module.split("."), *filter(None, [name])]
+        above = [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+        above += [f"{path}." for path in above] if not name else []
+        for path in filter(paths.__contains__, above):
             found.setdefault(path, user)
     return {path: user for path, user in found.items() if path not in files.given}
 

@@ -5,8 +5,8 @@ matrix_data/removed_names.json tells since which release names are gone. The fil
 releases tell which of them their import needs (binaries/imports). Only those are read that may
 conflict: what the request names, and what is older than a removal in a package beside it.
 
-What the functions of a package name that the request names counts, too, unless there is no plan
-then (CompatibilityData.accepts_pairs): a function may never run.
+What the functions of a package name that the request names counts, too, unless there is no plan or
+no wheel then (CompatibilityData.accepts_pairs): a function may never run.
 
 A release that was not read needs what the next newer one that was read needs: as old as that, its
 files name what was there at that time.
@@ -59,6 +59,7 @@ class Limit(Value):
     removal: Removal
     name: str  # "scipy.integrate.simps"
     because: str  # "skopt.utils imports scipy.integrate.simps"
+    is_use: bool
 
     @property
     def specifier(self) -> str:
@@ -90,14 +91,12 @@ class ImportLimits:
             found = pool.map(self._needs, [one.wheel for one in unread])
         for one, needs in zip(unread, found, strict=True):
             self._read.setdefault(one.name, []).append((one, needs))
-        limits = [
-            limit for one in unread for limit in self._limits(one, accepts_uses=self._accepts_uses)
-        ]
         return any(
             not contains(limit.specifier, versions[limit.distribution])
             if limit.distribution in versions
             else limit.distribution == _ALWAYS_THERE
-            for limit in limits
+            for one in unread
+            for limit in filter(self._binds, self._limits(one))
         )
 
     def _may_conflict(self, candidate: Candidate, versions: Mapping[str, str]) -> bool:
@@ -140,39 +139,49 @@ class ImportLimits:
                 Cache().put(_KIND, key, needs)
         return needs
 
-    def _limits(self, candidate: Candidate, *, accepts_uses: bool) -> Iterator[Limit]:
-        """Yield the oldest removal in each package that a release does not fit."""
+    def _limits(self, candidate: Candidate) -> Iterator[Limit]:
+        """Yield the oldest removal in each package that the import, or the functions, do not fit.
+
+        What was gone for a year when the file was uploaded no function can have used.
+        """
         uploaded, own = candidate.wheel.upload_time or "", version_key(candidate.version)
-        newer = [
-            (version_key(one.version), needs) for one, needs in self._read.get(candidate.name, ())
-        ]
-        newer = [pair for pair in newer if pair[0] >= own]
+        read = [(version_key(one.version), needs) for one, needs in self._read[candidate.name]]
+        newer = [pair for pair in read if pair[0] >= own]
         needs = min(newer, key=itemgetter(0))[1] if newer else Needs()
-        found: dict[str, Limit] = {}
-        kinds = [("imports", needs.imports)]
-        if not accepts_uses:
-            kinds.append(("uses", needs.uses))
-        for verb, names in kinds:
+        for verb, names in (("imports", needs.imports), ("uses", needs.uses)):
+            found: dict[str, Limit] = {}
             for name, module in sorted(names.items()):
                 distribution, removal = self._store.data.removed_names[name]
-                # What was gone for a year when the file was uploaded nobody can have used.
-                if verb == "uses" and _year_after(removal.date) < uploaded:
-                    continue
                 limit = Limit(
                     distribution=distribution,
                     removal=removal,
                     name=name,
-                    because=f"{module} {verb} {name}",
+                    because=f"{module} {verb} {name.rstrip('.')}",
+                    is_use=verb == "uses",
                 )
+                if limit.is_use and _year_after(removal.date) < uploaded:
+                    continue
                 known = found.setdefault(distribution, limit)
                 if version_key(removal.since) < version_key(known.removal.since):
                     found[distribution] = limit
-        yield from found.values()
+            yield from found.values()
+
+    def _binds(self, limit: Limit) -> bool:
+        """Return whether a limit is a requirement; that of a function is one if a wheel is left."""
+        if not limit.is_use:
+            return True
+        if self._accepts_uses or limit.distribution == _PYTHON:
+            return False
+        candidates = self._store.candidates(limit.distribution)
+        in_range = self._store.in_ranges(candidates, [limit.specifier])
+        return any(not one.needs_build for one in in_range)
 
     def requirements(self, candidate: Candidate) -> Iterator[NodeRequirement]:
         """Yield what a release requires because of what its files import."""
-        required = None
-        for limit in self._limits(candidate, accepts_uses=self._accepts_uses):
+        if candidate.name not in self._read:
+            return
+        required = {need.name for need in self._store.dependencies(candidate.wheel)}
+        for limit in filter(self._binds, self._limits(candidate)):
             if limit.distribution == _PYTHON:
                 if contains(limit.specifier, self._python):
                     continue
@@ -183,15 +192,13 @@ class ImportLimits:
                     have = f"Python {self._python}"
                     yield UnmetRequirement(Reason("requires-python", candidate.label, need, have))
                 continue
-            if required is None:
-                required = {need.name for need in self._store.dependencies(candidate.wheel)}
             if limit.distribution in required or limit.distribution == _ALWAYS_THERE:
                 yield _requirement(limit)
 
     def on(self, distributions: Container[str]) -> Iterator[tuple[Candidate, PackageRequirement]]:
         """Yield the limits that the releases which were read have on some distributions."""
         for candidate in (one for read in self._read.values() for one, _ in read):
-            for limit in self._limits(candidate, accepts_uses=self._accepts_uses):
+            for limit in filter(self._binds, self._limits(candidate)):
                 if limit.distribution in distributions:
                     yield candidate, _requirement(limit)
 
@@ -205,10 +212,10 @@ class ImportLimits:
         wheels = list(pins)
         versions = {wheel.name: wheel.version for wheel in wheels} | {_PYTHON: self._python}
         for candidate in (one for read in self._read.values() for one, _ in read):
-            for limit in self._limits(candidate, accepts_uses=False):
+            for limit in self._limits(candidate):
                 version = versions.get(limit.distribution, "")
                 is_met = not version or contains(limit.specifier, version)
-                if candidate.wheel in wheels and not is_met:
+                if limit.is_use and candidate.wheel in wheels and not is_met:
                     need = (
                         f"{limit.because}, which {limit.distribution} {limit.removal.since} lacks"
                     )

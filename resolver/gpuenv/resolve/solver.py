@@ -102,7 +102,6 @@ def solve(
         if plan is not None:
             pins = [(pin.wheel.name, pin.wheel.version) for pin in plan.pins]
             avoided = [one for one in pin_reasons(pins, host, data) if one.code == "avoid-pair"]
-            avoided += question.facts.limits.ignored_uses(pin.wheel for pin in plan.pins)
             return plan.replace(warnings=(*plan.warnings, *avoided))
 
     def solve_changed(changed_request: Request, changed_host: Host) -> Plan | None:
@@ -209,7 +208,8 @@ class _Question:
         widening.stop()
         plan = build_plan(Solution(resolver, self.roots, nodes), data_version)
         _check_hashes(plan)
-        return plan
+        ignored = self.facts.limits.ignored_uses(pin.wheel for pin in plan.pins)
+        return plan.replace(warnings=(*plan.warnings, *ignored))
 
     def _complete(self, widening: Widening) -> tuple[LearningResolver, list[Node]]:
         """Return a solution in which no package is to be replaced (R5) and none is missing (R10).
