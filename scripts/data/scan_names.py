@@ -154,6 +154,8 @@ class Release(Modules):
         requires: its Requires-Dist.
     """
 
+    largest = 1 << 30  # the library of torch
+
     def __init__(self, file: IO[bytes], filename: str, name: str) -> None:
         self.requires: list[Requirement] = []
         self._bound: dict[str, set[str]] = {}

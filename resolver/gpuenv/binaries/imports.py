@@ -11,17 +11,19 @@ import ast
 import re
 import tarfile
 import warnings
+import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import IO
 
 from .device_code import DamagedFileError
-from .wheel import opened
 
 Name = tuple[str, str, str]  # the module, "" or the name in it, and the module that needs it
 
+_MAX_TOTAL = 64 << 20  # of all modules: torch has 40 MB
+_DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
 COMPILED = "globals() of a compiled module"
 _PYTHON_FILE = re.compile(
     r"(?P<module>[\w/]+?)(/__init__)?(\.pyi?|\.(cpython|abi3)[\w.-]*\.so|\.so)"
@@ -54,7 +56,10 @@ class PythonFiles:
         programs: the modules of its commands.
         given: the names that it gives to modules of other packages, once it is read.
         is_compiled: whether it has compiled modules, whose names cannot be read.
+        largest: the bytes of the largest file that is read, which protects against zip bombs.
     """
+
+    largest = 4 << 20
 
     def __init__(self, file: IO[bytes], filename: str, name: str) -> None:
         """Read an archive. DamagedFileError if it is none."""
@@ -65,7 +70,8 @@ class PythonFiles:
         self.tops: list[str] = []
         self.programs: list[str] = []
         self.given: set[str] = set()
-        with _members(file, filename) as found:
+        self._size = 0
+        with _members(file, filename, self.largest) as found:
             for path, read in found:
                 self.add(path, read)
 
@@ -81,6 +87,9 @@ class PythonFiles:
             is_text = path.endswith((".py", ".pyi"))
             self.is_compiled |= not is_text
             text = read().decode(errors="replace") if is_text else COMPILED
+            self._size += len(text)
+            if self._size > _MAX_TOTAL:
+                raise DamagedFileError(f"its modules have more than {_MAX_TOTAL} bytes")
             self.texts[module] = self.texts.get(module, "") + text
             while "." in module:
                 module = module.rpartition(".")[0]
@@ -110,7 +119,8 @@ class PythonFiles:
             seen.add(module)
             waiting.append(module.rpartition(".")[0])
             found = reader(module, is_package=module in self.packages)
-            found.visit(parsed(self.texts[module]))
+            with suppress(RecursionError):  # a sum of a thousand texts
+                found.visit(parsed(self.texts[module]))
             waiting += found.imports
             self.given |= found.given
             for place, name in found.names:
@@ -269,24 +279,30 @@ def parsed(text: str) -> ast.Module:
 
 
 @contextmanager
-def _members(file: IO[bytes], filename: str) -> Iterator[Iterable[tuple[str, Callable[[], bytes]]]]:
+def _members(
+    file: IO[bytes], filename: str, largest: int
+) -> Iterator[Iterable[tuple[str, Callable[[], bytes]]]]:
     """Open a wheel or a source distribution: its paths, each with the function that reads it."""
-    if filename.endswith(".whl"):
-        with opened(file) as archive:
-            yield [(path, partial(archive.read, path)) for path in archive.namelist()]
-        return
     try:
+        if filename.endswith((".whl", ".zip")):
+            with zipfile.ZipFile(file) as archive:
+                infos = [info for info in archive.infolist() if info.file_size <= largest]
+                yield [
+                    (_inner(info.filename, filename), partial(archive.read, info)) for info in infos
+                ]
+            return
         with tarfile.open(fileobj=file) as packed:
-            yield [
-                (
-                    member.name.partition("/")[2].removeprefix("src/"),
-                    partial(_text_of, packed, member),
-                )
-                for member in packed.getmembers()
-                if member.isfile()
-            ]
-    except (tarfile.TarError, zlib.error) as error:
+            members = [one for one in packed if one.isfile() and one.size <= largest]
+            yield [(_inner(one.name, filename), partial(_text_of, packed, one)) for one in members]
+    except _DAMAGED as error:
         raise DamagedFileError(f"it is no complete archive: {error}") from error
+
+
+def _inner(path: str, filename: str) -> str:
+    """Return a path as a wheel has it: of a source distribution without its outer folders."""
+    if filename.endswith(".whl"):
+        return path
+    return path.removeprefix("./").partition("/")[2].removeprefix("src/")
 
 
 def _text_of(packed: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:

@@ -88,8 +88,10 @@ class ImportLimits:
         versions[_PYTHON] = self._python
         unread = [one for one in chosen if self._may_conflict(one, versions)]
         with ThreadPoolExecutor(MAX_THREADS) as pool:
-            found = pool.map(self._needs, [one.wheel for one in unread])
+            found = pool.map(self._find, [one.wheel for one in unread])
         for one, needs in zip(unread, found, strict=True):
+            if isinstance(needs, PythonFiles):
+                needs = self._needs_of(needs, one.wheel)
             self._read.setdefault(one.name, []).append((one, needs))
         return any(
             not contains(limit.specifier, versions[limit.distribution])
@@ -117,26 +119,35 @@ class ImportLimits:
             for removal in store.data.removals.get(name, ())
         )
 
-    def _needs(self, wheel: Wheel) -> Needs:
-        """Read a file. One that cannot be read needs nothing."""
-        names, is_named = self._store.data.removed_names, wheel.name in self._named
-        key = f"{wheel.sha256} {is_named} {self._store.data.version}"
-        needs = Cache().get(_KIND, key, Needs) if wheel.sha256 else None
-        if needs is None:
-            try:
-                file = self._store.index.open(wheel)
-                if file is None:
-                    return Needs()
-                with file:
-                    files = PythonFiles(file, wheel.filename, wheel.name)
-            except (DamagedFileError, GpuEnvError, NoRangesError, OSError):
+    def _find(self, wheel: Wheel) -> Needs | PythonFiles:
+        """Return what a file needs, if that is cached; otherwise its modules.
+
+        A file that cannot be read needs nothing.
+        """
+        needs = Cache().get(_KIND, self._key(wheel), Needs) if wheel.sha256 else None
+        if needs is not None:
+            return needs
+        try:
+            file = self._store.index.open(wheel)
+            if file is None:
                 return Needs()
-            imports = needed_of(files, names, TopLevel)
-            uses = needed_of(files, names, Deep) if is_named else {}
-            uses = {name: uses[name] for name in uses.keys() - imports.keys()}
-            needs = Needs(imports=imports, uses=uses)
-            if wheel.sha256:
-                Cache().put(_KIND, key, needs)
+            with file:
+                return PythonFiles(file, wheel.filename, wheel.name)
+        except (DamagedFileError, GpuEnvError, NoRangesError, OSError):
+            return Needs()
+
+    def _key(self, wheel: Wheel) -> str:
+        is_named = wheel.name in self._named
+        return f"{wheel.sha256} {is_named} {self._store.data.version}"
+
+    def _needs_of(self, files: PythonFiles, wheel: Wheel) -> Needs:
+        names = self._store.data.removed_names
+        imports = needed_of(files, names, TopLevel)
+        uses = needed_of(files, names, Deep) if wheel.name in self._named else {}
+        uses = {name: uses[name] for name in uses.keys() - imports.keys()}
+        needs = Needs(imports=imports, uses=uses)
+        if wheel.sha256:
+            Cache().put(_KIND, self._key(wheel), needs)
         return needs
 
     def _limits(self, candidate: Candidate) -> Iterator[Limit]:
