@@ -89,9 +89,8 @@ class ImportLimits:
         unread = [one for one in chosen if self._may_conflict(one, versions)]
         with ThreadPoolExecutor(MAX_THREADS) as pool:
             found = pool.map(self._find, [one.wheel for one in unread])
-        for one, needs in zip(unread, found, strict=True):
-            if isinstance(needs, PythonFiles):
-                needs = self._needs_of(needs, one.wheel)
+        for one, files in zip(unread, found, strict=True):
+            needs = files if isinstance(files, Needs) else self._needs_of(files, one.wheel)
             self._read.setdefault(one.name, []).append((one, needs))
         return any(
             not contains(limit.specifier, versions[limit.distribution])
