@@ -13,7 +13,7 @@ import tarfile
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import IO
@@ -96,6 +96,13 @@ class PythonFiles:
                 self.packages.add(module)
                 self.texts.setdefault(module, "")
 
+    def read(self, module: str, reader: type[TopLevel]) -> TopLevel:
+        """Return what a reader finds in a module."""
+        found = reader(module, is_package=module in self.packages)
+        with suppress(RecursionError):  # a sum of a thousand texts
+            found.visit(parsed(self.texts[module]))
+        return found
+
     def needs(self, reader: type[TopLevel]) -> Iterator[Name]:
         """Yield the names of other packages that are needed to import this one.
 
@@ -118,9 +125,7 @@ class PythonFiles:
                 continue
             seen.add(module)
             waiting.append(module.rpartition(".")[0])
-            found = reader(module, is_package=module in self.packages)
-            with suppress(RecursionError):  # a sum of a thousand texts
-                found.visit(parsed(self.texts[module]))
+            found = self.read(module, reader)
             waiting += found.imports
             self.given |= found.given
             for place, name in found.names:
@@ -251,14 +256,35 @@ def needed_of(files: PythonFiles, paths: Collection[str], reader: type[TopLevel]
     A path ("scipy.integrate.simps", "pkg_resources") stands for all that is in it. One that ends
     in a dot ("jax.config.") is a module that is gone while a name of the same path is there.
     """
+    # To parse all modules of a package takes a second: few of them have such a name at all.
+    words: dict[str, set[str]] = {}
+    for path in paths:
+        parts = path.rstrip(".").split(".")
+        words.setdefault(parts[0], set()).add(parts[-1])
+    named = [module for module, text in files.texts.items() if _has_words(text, words)]
+    if not any(_paths_of(name, paths) for one in named for name in files.read(one, reader).names):
+        return {}
     found: dict[str, str] = {}
     for module, name, user in files.needs(reader):
-        parts = [*module.split("."), *filter(None, [name])]
-        above = [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
-        above += [f"{path}." for path in above] if not name else []
-        for path in filter(paths.__contains__, above):
+        for path in _paths_of((module, name), paths):
             found.setdefault(path, user)
     return {path: user for path, user in found.items() if path not in files.given}
+
+
+def _has_words(text: str, words: Mapping[str, Collection[str]]) -> bool:
+    """Return whether a text may have one of some names: {package: last words of names in it}."""
+    tops = [top for top in words if top in text]
+    found = set(re.findall(r"\w+", text)) if tops else set()
+    return any(top in found and not found.isdisjoint(words[top]) for top in tops)
+
+
+def _paths_of(name: tuple[str, str], paths: Container[str]) -> list[str]:
+    """Return those of some paths that stand for a name of a module."""
+    parts = [*name[0].split("."), *filter(None, [name[1]])]
+    above = [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+    if not name[1]:
+        above += [f"{path}." for path in above]
+    return [path for path in above if path in paths]
 
 
 def origin(node: ast.ImportFrom, module: str, *, is_package: bool) -> str:

@@ -3,7 +3,8 @@
 A package of 2022 may admit every SciPy, and import scipy.integrate.simps, which SciPy 1.14 removed.
 matrix_data/removed_names.json tells since which release names are gone. The files of chosen
 releases tell which of them their import needs (binaries/imports). Only those are read that may
-conflict: what the request names, and what is older than a removal in a package beside it.
+conflict: what is older than a removal in a package beside it. What the request names may be a year
+younger, and is also read for names of Python and of setuptools.
 
 What the functions of a package name that the request names counts, too, unless there is no plan or
 no wheel then (CompatibilityData.accepts_pairs): a function may never run.
@@ -101,22 +102,29 @@ class ImportLimits:
         )
 
     def _may_conflict(self, candidate: Candidate, versions: Mapping[str, str]) -> bool:
-        """Return whether a file must be read: it is named, or older than a removal beside it."""
+        """Return whether a file must be read, because something beside it has lost names."""
         wheel, store = candidate.wheel, self._store
         links = store.data.links(wheel.name, wheel.version, store.host.platform, wheel.url)
         is_read = any(one is candidate for one, _ in self._read.get(wheel.name, ()))
         is_large = (wheel.size or 0) > MAX_BYTES
         if is_read or links is not None or store.index.at_hand(wheel.name) or is_large:
             return False
-        if wheel.name in self._named:
-            return True
-        names = {need.name for need in store.dependencies(wheel)} & versions.keys()
         return any(
-            removal.date > (wheel.upload_time or removal.date)
-            and not contains(f"<{removal.since}", versions[name])
-            for name in names
-            for removal in store.data.removals.get(name, ())
+            name in (*versions, _ALWAYS_THERE)
+            and not contains(f"<{removal.since}", versions.get(name, removal.since))
+            for name, removal in self._removals(wheel)
         )
+
+    def _removals(self, wheel: Wheel) -> Iterator[tuple[str, Removal]]:
+        """Yield (distribution, removal) of what a file may name."""
+        names, uploaded = {need.name for need in self._store.dependencies(wheel)}, wheel.upload_time
+        if wheel.name in self._named:
+            names |= {_PYTHON, _ALWAYS_THERE}
+            uploaded = f"{int(uploaded[:4]) - 1}{uploaded[4:]}" if uploaded else None
+        for name in names:
+            for removal in self._store.data.removals.get(name, ()):
+                if removal.date > (uploaded or ""):
+                    yield name, removal
 
     def _find(self, wheel: Wheel) -> Needs | PythonFiles:
         """Return what a file needs, if that is cached; otherwise its modules.
@@ -140,7 +148,7 @@ class ImportLimits:
         return f"{wheel.sha256} {is_named} {self._store.data.version}"
 
     def _needs_of(self, files: PythonFiles, wheel: Wheel) -> Needs:
-        names = self._store.data.removed_names
+        names = {name for _, removal in self._removals(wheel) for name in removal.names}
         imports = needed_of(files, names, TopLevel)
         uses = needed_of(files, names, Deep) if wheel.name in self._named else {}
         uses = {name: uses[name] for name in uses.keys() - imports.keys()}
@@ -150,11 +158,8 @@ class ImportLimits:
         return needs
 
     def _limits(self, candidate: Candidate) -> Iterator[Limit]:
-        """Yield the oldest removal in each package that the import, or the functions, do not fit.
-
-        What was gone for a year when the file was uploaded no function can have used.
-        """
-        uploaded, own = candidate.wheel.upload_time or "", version_key(candidate.version)
+        """Yield the oldest removal in each package that the import or the functions do not fit."""
+        own = version_key(candidate.version)
         read = [(version_key(one.version), needs) for one, needs in self._read[candidate.name]]
         newer = [pair for pair in read if pair[0] >= own]
         needs = min(newer, key=itemgetter(0))[1] if newer else Needs()
@@ -169,8 +174,6 @@ class ImportLimits:
                     because=f"{module} {verb} {name.rstrip('.')}",
                     is_use=verb == "uses",
                 )
-                if limit.is_use and _year_after(removal.date) < uploaded:
-                    continue
                 known = found.setdefault(distribution, limit)
                 if version_key(removal.since) < version_key(known.removal.since):
                     found[distribution] = limit
@@ -190,7 +193,6 @@ class ImportLimits:
         """Yield what a release requires because of what its files import."""
         if candidate.name not in self._read:
             return
-        required = {need.name for need in self._store.dependencies(candidate.wheel)}
         for limit in filter(self._binds, self._limits(candidate)):
             if limit.distribution == _PYTHON:
                 if contains(limit.specifier, self._python):
@@ -201,8 +203,7 @@ class ImportLimits:
                     need = f"Python {limit.specifier} ({limit.because})"
                     have = f"Python {self._python}"
                     yield UnmetRequirement(Reason("requires-python", candidate.label, need, have))
-                continue
-            if limit.distribution in required or limit.distribution == _ALWAYS_THERE:
+            else:
                 yield _requirement(limit)
 
     def on(self, distributions: Container[str]) -> Iterator[tuple[Candidate, PackageRequirement]]:
@@ -235,8 +236,3 @@ class ImportLimits:
 
 def _requirement(limit: Limit) -> PackageRequirement:
     return PackageRequirement(limit.distribution, (), limit.specifier, because=limit.because)
-
-
-def _year_after(date: str) -> str:
-    """Return the day that is a year after another one: "2025-06-24" for "2024-06-24"."""
-    return f"{int(date[:4]) + 1}{date[4:]}"
