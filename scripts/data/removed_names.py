@@ -89,9 +89,10 @@ class Names:
 
     @cached_property
     def _aliases(self) -> set[str]:
-        """The words of modules that give the package further modules."""
+        """The words of lines that give the package further modules."""
         texts = filter(ALIASES.search, self.release.texts.values())
-        return {word for text in texts for word in re.findall(r"\w+", text)}
+        lines = (line for text in texts for line in text.split("\n") if ALIASES.search(line))
+        return {word for line in lines for word in re.findall(r"\w+", line)}
 
     def _mentions(self, module: str) -> set[str]:
         """Return the names that a module binds at its top level, and its short texts.

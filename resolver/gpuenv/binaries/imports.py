@@ -13,9 +13,10 @@ import tarfile
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import chain
 from typing import IO
 
 from .device_code import DamagedFileError
@@ -256,26 +257,27 @@ def needed_of(files: PythonFiles, paths: Collection[str], reader: type[TopLevel]
     A path ("scipy.integrate.simps", "pkg_resources") stands for all that is in it. One that ends
     in a dot ("jax.config.") is a module that is gone while a name of the same path is there.
     """
-    # To parse all modules of a package takes a second: few of them have such a name at all.
-    words: dict[str, set[str]] = {}
+    # To parse all modules of a package takes a second: few of them have the words of such a name.
+    by_last: dict[str, list[list[str]]] = {}
     for path in paths:
         parts = path.rstrip(".").split(".")
-        words.setdefault(parts[0], set()).add(parts[-1])
-    named = [module for module, text in files.texts.items() if _has_words(text, words)]
-    if not any(_paths_of(name, paths) for one in named for name in files.read(one, reader).names):
+        by_last.setdefault(parts[-1], []).append(parts)
+    tops = {parts[0] for every in by_last.values() for parts in every}
+
+    def may_have(text: str) -> bool:
+        words = set(re.findall(r"\w+", text)) if any(top in text for top in tops) else set()
+        named = words & by_last.keys()
+        return any(words.issuperset(parts) for last in named for parts in by_last[last])
+
+    modules = [module for module, text in files.texts.items() if may_have(text)]
+    names = chain.from_iterable(files.read(module, reader).names for module in modules)
+    if not any(_paths_of(name, paths) for name in names):
         return {}
     found: dict[str, str] = {}
     for module, name, user in files.needs(reader):
         for path in _paths_of((module, name), paths):
             found.setdefault(path, user)
     return {path: user for path, user in found.items() if path not in files.given}
-
-
-def _has_words(text: str, words: Mapping[str, Collection[str]]) -> bool:
-    """Return whether a text may have one of some names: {package: last words of names in it}."""
-    tops = [top for top in words if top in text]
-    found = set(re.findall(r"\w+", text)) if tops else set()
-    return any(top in found and not found.isdisjoint(words[top]) for top in tops)
 
 
 def _paths_of(name: tuple[str, str], paths: Container[str]) -> list[str]:

@@ -3,8 +3,8 @@
 A package of 2022 may admit every SciPy, and import scipy.integrate.simps, which SciPy 1.14 removed.
 matrix_data/removed_names.json tells since which release names are gone. The files of chosen
 releases tell which of them their import needs (binaries/imports). Only those are read that may
-conflict: what is older than a removal in a package beside it. What the request names may be a year
-younger, and is also read for names of Python and of setuptools.
+conflict: what is older than a removal in a package beside it, and what the request names, of which
+names of Python and of setuptools count, too.
 
 What the functions of a package name that the request names counts, too, unless there is no plan or
 no wheel then (CompatibilityData.accepts_pairs): a function may never run.
@@ -109,21 +109,21 @@ class ImportLimits:
         is_large = (wheel.size or 0) > MAX_BYTES
         if is_read or links is not None or store.index.at_hand(wheel.name) or is_large:
             return False
+        is_named = wheel.name in self._named
         return any(
             name in (*versions, _ALWAYS_THERE)
             and not contains(f"<{removal.since}", versions.get(name, removal.since))
-            for name, removal in self._removals(wheel)
+            for name, removal in self._removals(wheel, "" if is_named else wheel.upload_time or "")
         )
 
-    def _removals(self, wheel: Wheel) -> Iterator[tuple[str, Removal]]:
-        """Yield (distribution, removal) of what a file may name."""
-        names, uploaded = {need.name for need in self._store.dependencies(wheel)}, wheel.upload_time
+    def _removals(self, wheel: Wheel, since: str) -> Iterator[tuple[str, Removal]]:
+        """Yield (distribution, removal) of the names that a file may need, and that are gone."""
+        names = {need.name for need in self._store.dependencies(wheel)}
         if wheel.name in self._named:
             names |= {_PYTHON, _ALWAYS_THERE}
-            uploaded = f"{int(uploaded[:4]) - 1}{uploaded[4:]}" if uploaded else None
         for name in names:
             for removal in self._store.data.removals.get(name, ()):
-                if removal.date > (uploaded or ""):
+                if removal.date > since:
                     yield name, removal
 
     def _find(self, wheel: Wheel) -> Needs | PythonFiles:
@@ -148,11 +148,20 @@ class ImportLimits:
         return f"{wheel.sha256} {is_named} {self._store.data.version}"
 
     def _needs_of(self, files: PythonFiles, wheel: Wheel) -> Needs:
-        names = {name for _, removal in self._removals(wheel) for name in removal.names}
-        imports = needed_of(files, names, TopLevel)
-        uses = needed_of(files, names, Deep) if wheel.name in self._named else {}
-        uses = {name: uses[name] for name in uses.keys() - imports.keys()}
-        needs = Needs(imports=imports, uses=uses)
+        """Return what a file needs of what was gone later, of functions a year before at most.
+
+        Nobody can have used for a year what was gone. Imports of what the request names always
+        count.
+        """
+        uploaded, is_named = wheel.upload_time or "", wheel.name in self._named
+        rows = list(self._removals(wheel, "" if is_named else uploaded))
+        names = {name for _, removal in rows for name in removal.names}
+        needs = Needs(imports=needed_of(files, names, TopLevel))
+        if is_named:
+            year_before = f"{int(uploaded[:4]) - 1}{uploaded[4:]}" if uploaded else ""
+            rows = [row for row in rows if row[1].date > year_before]
+            names = {name for _, removal in rows for name in removal.names} - needs.imports.keys()
+            needs = needs.replace(uses=needed_of(files, names, Deep))
         if wheel.sha256:
             Cache().put(_KIND, self._key(wheel), needs)
         return needs
