@@ -61,7 +61,7 @@ REMOVED = [
     ("pandas.Int64Index", "pandas", "2.0"),
     ("torch._six", "torch", "2.0"),
     ("jax.config.", "jax", "0.4.25"),
-    ("pytorch_lightning.loggers.base", "pytorch-lightning", "1.9"),
+    ("pytorch_lightning.loggers.LightningLoggerBase", "pytorch-lightning", "1.9"),
     ("markupsafe.soft_unicode", "markupsafe", "2.1"),
     ("pkg_resources", "setuptools", "82.0"),
     ("imp", "python", "3.12"),

@@ -30,7 +30,7 @@ from common import read_json
 from data.companion_rows import line_of
 from data.compile import DATA
 from data.index import UNREADABLE, say
-from data.scan_names import ALIASES, GONE, OLDEST, Modules, SourceScanner, read_release
+from data.scan_names import ALIASES, BY_PATCH, GONE, OLDEST, Modules, SourceScanner, read_release
 from gpuenv.atomic_write import write_whole
 from gpuenv.binaries.imports import parsed
 from gpuenv.errors import InputError
@@ -156,11 +156,16 @@ def defined(text: str, package: str) -> Iterator[str]:
             yield from (one.id for one in names if isinstance(one, ast.Name))
 
 
+def release_of(file: Wheel) -> str:
+    """Return the minor release of a file, or its release if patches remove names."""
+    return file.version if file.name in BY_PATCH else line_of(file.version)
+
+
 class AnyScanner(SourceScanner):
     """Reads releases for old interpreters, too: only their texts count."""
 
     def lines(self, name: str) -> dict[str, Wheel]:
-        """Return the newest file of each minor release, oldest first."""
+        """Return the newest file of each minor release, oldest first; each of those in BY_PATCH."""
         files = [file for file in self.index.pages.files(name) if file.filename.endswith(".whl")]
         files = files or self.index.sources(name)
         newest: dict[str, Wheel] = {}
@@ -170,7 +175,7 @@ class AnyScanner(SourceScanner):
             is_kept = not version.is_prerelease and version >= OLDEST.get(name, Version("0"))
             is_kept &= (file.upload_time or "9") > SINCE
             if is_kept and is_fit and file.yanked is None:
-                newest[line_of(file.version)] = file
+                newest[release_of(file)] = file
         return newest
 
 
@@ -199,7 +204,7 @@ def removals(scanner: AnyScanner, name: str, python: str) -> list[dict[str, obje
     first: dict[str, str] = {}
     for file in scanner.index.pages.files(name):
         time = (file.upload_time or "")[:10]
-        line = line_of(file.version)
+        line = release_of(file)
         first[line] = min(time, first.get(line, time))
     rows = []
     for line, wheel in lines.items():

@@ -31,7 +31,7 @@ from .protocol import DIRECT_URL, Index, Metadata
 from .snapshot import Snapshot
 from .source_builds import SourceBuilder
 from .sources import FindLinks, Merged, OfIndex, SimpleIndex, Source, newest_first
-from .urls import path_to_file_url
+from .urls import is_http_url, path_to_file_url
 from .variants import ReleaseVariants
 
 FURTHER_BUILDS = 45.0  # seconds in which metadata is built, once a request is refused
@@ -257,8 +257,9 @@ class MultiIndex(Index):
         return self._reader.known(wheel) or shipped or self._reader.metadata(wheel)
 
     def open(self, wheel: Wheel) -> BinaryIO | None:
-        """Implement Index.open. Nothing is downloaded offline."""
-        return None if self._offline and not wheel.is_local else self._reader.open(wheel)
+        """Implement Index.open: of files, not of trees of git. Nothing is downloaded offline."""
+        is_remote = is_http_url(wheel.url) and not self._offline
+        return self._reader.open(wheel) if wheel.is_local or is_remote else None
 
     def variants(self, wheels: Sequence[Wheel]) -> ReleaseVariants:
         """Implement Index.variants."""
