@@ -60,7 +60,7 @@ REMOVED = [
     ("networkx.from_numpy_matrix", "networkx", "3.0"),
     ("pandas.Int64Index", "pandas", "2.0"),
     ("torch._six", "torch", "2.0"),
-    ("jax.config.", "jax", "0.4.25"),
+    ("jax.config.", "jax", "0.4.29"),
     ("pytorch_lightning.loggers.LightningLoggerBase", "pytorch-lightning", "1.9"),
     ("markupsafe.soft_unicode", "markupsafe", "2.1"),
     ("pkg_resources", "setuptools", "82.0"),

@@ -8,6 +8,7 @@ the import fail. Functions, `try` and `if` may not run, and are passed over; so 
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 import tarfile
 import warnings
@@ -265,9 +266,14 @@ def needed_of(files: PythonFiles, paths: Collection[str], reader: type[TopLevel]
     tops = {parts[0] for every in by_last.values() for parts in every}
 
     def may_have(text: str) -> bool:
-        words = set(re.findall(r"\w+", text)) if any(top in text for top in tops) else set()
-        named = words & by_last.keys()
-        return any(words.issuperset(parts) for last in named for parts in by_last[last])
+        if not any(top in text for top in tops):
+            return False
+        words, attributes = set(re.findall(r"\w+", text)), set(re.findall(r"\.(\w+)", text))
+        for last in words & by_last.keys():
+            is_meant = last in attributes or not hasattr(builtins, last)  # `float` is everywhere
+            if is_meant and any(words.issuperset(parts) for parts in by_last[last]):
+                return True
+        return False
 
     modules = [module for module, text in files.texts.items() if may_have(text)]
     names = chain.from_iterable(files.read(module, reader).names for module in modules)
