@@ -39,6 +39,9 @@ class Live(Universe):
     def known(self, wheel):
         """No metadata that the user gave."""
 
+    def end_builds(self, seconds):
+        """Nothing is built."""
+
     def metadata(self, wheel):
         if f"{wheel.name}-{wheel.version}" in self.without_metadata:
             raise OfflineError(f"the dependencies of {wheel.filename} are not in the cache")
