@@ -249,7 +249,7 @@ class Wheel(Value):
     @property
     def is_sdist(self) -> bool:
         """Whether it is a source distribution."""
-        return not self.filename.endswith(".whl")
+        return self.filename.endswith((".tar.gz", ".zip"))
 
     @property
     def is_local(self) -> bool:
