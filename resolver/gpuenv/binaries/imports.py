@@ -8,13 +8,12 @@ the import fail. Functions, `try` and `if` may not run, and are passed over; so 
 from __future__ import annotations
 
 import ast
-import builtins
 import re
 import tarfile
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
@@ -42,6 +41,10 @@ _ASKS = re.compile(
 )
 _NOT_USED = re.compile(
     r"(^|[._])(tests?|testing|conftest|examples?|benchmarks?|setup|docs)([._]|$)"
+)
+# `import names`, or `from module import names`
+_IMPORT = re.compile(
+    r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+)?import[ \t]*(\([^)]*|(?:.*\\\n)*.*)", re.MULTILINE
 )
 # How a package tells that its setup.py imports it: __SKLEARN_SETUP__, __SKOPT_SETUP__.
 _IN_SETUP = re.compile(r"__\w+_SETUP__")
@@ -258,7 +261,7 @@ def needed_of(files: PythonFiles, paths: Collection[str], reader: type[TopLevel]
     A path ("scipy.integrate.simps", "pkg_resources") stands for all that is in it. One that ends
     in a dot ("jax.config.") is a module that is gone while a name of the same path is there.
     """
-    # To parse all modules of a package takes a second: few of them have the words of such a name.
+    # To parse all modules of a package takes a second: few of them have such a name in their text.
     by_last: dict[str, list[list[str]]] = {}
     for path in paths:
         parts = path.rstrip(".").split(".")
@@ -266,14 +269,10 @@ def needed_of(files: PythonFiles, paths: Collection[str], reader: type[TopLevel]
     tops = {parts[0] for every in by_last.values() for parts in every}
 
     def may_have(text: str) -> bool:
-        if not any(top in text for top in tops):
-            return False
-        words, attributes = set(re.findall(r"\w+", text)), set(re.findall(r"\.(\w+)", text))
-        for last in words & by_last.keys():
-            is_meant = last in attributes or not hasattr(builtins, last)  # `float` is everywhere
-            if is_meant and any(words.issuperset(parts) for parts in by_last[last]):
-                return True
-        return False
+        words = set(re.findall(r"\w+", text)) if any(top in text for top in tops) else set()
+        lasts = words & by_last.keys()
+        possible = [one for last in lasts for one in by_last[last] if words.issuperset(one)]
+        return bool(possible) and _has_written(text, possible)
 
     modules = [module for module, text in files.texts.items() if may_have(text)]
     names = chain.from_iterable(files.read(module, reader).names for module in modules)
@@ -284,6 +283,25 @@ def needed_of(files: PythonFiles, paths: Collection[str], reader: type[TopLevel]
         for path in _paths_of((module, name), paths):
             found.setdefault(path, user)
     return {path: user for path, user in found.items() if path not in files.given}
+
+
+def _has_written(text: str, paths: Iterable[Sequence[str]]) -> bool:
+    """Return whether a text imports the last name of one of some paths, or has it after a dot."""
+    aliases: dict[str, set[str]] = {}
+    for name, alias in re.findall(r"(\w+)\s+as\s+(\w+)", text):
+        aliases.setdefault(name, {name}).add(alias)
+    taken: dict[str, set[str]] = {"": set()}  # by the last word of the module; "" of no module
+    for module, names in _IMPORT.findall(text):
+        words = re.findall(r"\w+", names)
+        taken.setdefault(module.rpartition(".")[2], set()).update(words)
+        taken[""].add(module.partition(".")[0])
+    for *above, last in paths:
+        parent = above[-1] if above else ""
+        if last in taken.get(parent, ()):
+            return True
+        if parent and any(f"{name}.{last}" in text for name in aliases.get(parent, {parent})):
+            return True
+    return False
 
 
 def _paths_of(name: tuple[str, str], paths: Container[str]) -> list[str]:
