@@ -2,12 +2,12 @@
 
     python scripts/tools.py data removed-names [NAME ...]
 
-The newest patch of each minor release is read, of each package below or of some. A name is gone
-since the first release that, like all newer ones, neither defines it nor takes it from another
-module of the package, and has no text that is just the name: `__getattr__` may give such names. The
-rule errs on the side of "not gone". With --python, an interpreter whose environment has the newest
-releases is asked, too: compiled modules may have names. A module that is gone stands for all names
-in it; with a dot at its end it is gone, while its package has an object of that name.
+The newest patch of each minor release is read, of the named packages or of all in PACKAGES. A name
+is gone if neither a release nor any newer one defines it, imports it from another module of the
+package, or has it as a text (`__getattr__` may give such names). In doubt a name is not gone.
+Compiled modules may define names: with --python, names that exist in the environment of that
+interpreter, which has the newest releases, are left out. A module that is gone stands for all names
+in it. A dot at its end means that the package has an object with the same path.
 
 Exit status: 0 done, 1 a package could not be read.
 """
@@ -27,10 +27,19 @@ from pathlib import Path
 from packaging.version import Version
 
 from common import read_json
-from data.companion_rows import line_of
+from data.companion_rows import line_of, source_of
 from data.compile import DATA
 from data.index import UNREADABLE, say
-from data.scan_names import ALIASES, BY_PATCH, GONE, OLDEST, Modules, SourceScanner, read_release
+from data.scan_names import (
+    ALIASES,
+    BY_PATCH,
+    GONE,
+    OLDEST,
+    Modules,
+    SourceScanner,
+    bound_names,
+    read_release,
+)
 from gpuenv.atomic_write import write_whole
 from gpuenv.binaries.imports import parsed
 from gpuenv.errors import InputError
@@ -52,7 +61,7 @@ typing-extensions werkzeug xarray zarr
 
 
 class Names:
-    """The names of a release, as its Python files tell."""
+    """The names in the Python files of a release."""
 
     def __init__(self, release: Modules) -> None:
         self.release = release
@@ -60,7 +69,7 @@ class Names:
 
     @cached_property
     def given(self) -> set[str]:
-        """The modules, and the names that public modules define or take from the package."""
+        """All modules, and the names that they define; of public modules also those imported."""
         release, found = self.release, set()
         for module in release.texts:
             if TESTS.search(module):
@@ -89,16 +98,16 @@ class Names:
 
     @cached_property
     def _aliases(self) -> set[str]:
-        """The words of lines that give the package further modules."""
+        """The words in the lines that add modules to the package, such as sys.modules[...] = x."""
         texts = filter(ALIASES.search, self.release.texts.values())
         lines = (line for text in texts for line in text.split("\n") if ALIASES.search(line))
         return {word for line in lines for word in re.findall(r"\w+", line)}
 
     def _mentions(self, module: str) -> set[str]:
-        """Return the names that a module binds at its top level, and its short texts.
+        """Return the names that a module binds at its top level, and the words of short texts.
 
-        Of a module that writes its own globals, or that this Python cannot parse, any word; ANY
-        stands for what `__getattr__` takes from somewhere else.
+        If a module changes its own globals, or this Python cannot parse it, all of its words count.
+        ANY means that its `__getattr__` takes names from other objects.
         """
         if module not in self._mentioned:
             text = self.release.texts.get(module, "")
@@ -110,37 +119,26 @@ class Names:
                 waiting: list[ast.AST] = [tree]
                 while waiting:
                     node = waiting.pop()
-                    found.update(bound(node))
-                    if getattr(node, "name", "") == "__getattr__" and TAKES.search(
-                        ast.unparse(node)
-                    ):
-                        found.add(ANY)
-                    is_inner = isinstance(node, FUNCTIONS) and node.name != "__getattr__"
-                    waiting += () if is_inner else ast.iter_child_nodes(node)
+                    found.update(bound_names(node))
+                    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                        found.update(node.value.split() if len(node.value) < 200 else ())
+                    is_function = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+                    if is_function and node.name == "__getattr__":
+                        found.update([ANY] if TAKES.search(ast.unparse(node)) else ())
+                    elif is_function:
+                        continue
+                    waiting += ast.iter_child_nodes(node)
         return self._mentioned[module]
 
 
 TESTS = re.compile(r"(^|\.)(tests?|conftest|setup|benchmarks)(\.|$)")
 ANY = "any name"
 TAKES = re.compile(r"\bgetattr\(|import_module|__import__")
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 OPEN = re.compile(r"globals\(\)|locals\(\)|setattr\(|exec\(|sys\.modules")
 
 
-def bound(node: ast.AST) -> Iterator[str]:
-    """Yield the names that a node of a tree binds, and a short text's words."""
-    if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-        yield node.name
-    elif isinstance(node, ast.alias):
-        yield node.asname or node.name.rpartition(".")[2]
-    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-        yield node.id
-    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-        yield from node.value.split() if len(node.value) < 200 else ()
-
-
 def defined(text: str, package: str) -> Iterator[str]:
-    """Yield what the top level of a module defines, or takes from the package, if one is given."""
+    """Yield the names that the top level of a module defines, or imports from a package."""
     waiting = parsed(text).body
     while waiting:
         node = waiting.pop()
@@ -162,7 +160,7 @@ def release_of(file: Wheel) -> str:
 
 
 class AnyScanner(SourceScanner):
-    """Reads releases for old interpreters, too: only their texts count."""
+    """Also reads wheels for interpreters that are no longer supported."""
 
     def lines(self, name: str) -> dict[str, Wheel]:
         """Return the newest file of each minor release, oldest first; each of those in BY_PATCH."""
@@ -209,7 +207,8 @@ def removals(scanner: AnyScanner, name: str, python: str) -> list[dict[str, obje
     rows = []
     for line, wheel in lines.items():
         names = [path for path, since in gone.items() if since == line]
-        row = {"since": line, "date": first[line], "source": source_of(wheel), "names": names}
+        source = source_of({"file": wheel.filename, "sha256": wheel.sha256})
+        row = {"since": line, "date": first[line], "source": source, "names": names}
         rows += [row] if names else []
     return rows
 
@@ -217,7 +216,7 @@ def removals(scanner: AnyScanner, name: str, python: str) -> list[dict[str, obje
 def first_without(
     releases: Sequence[tuple[str, Wheel, Names]], path: str, has: Callable[[Names, str], bool]
 ) -> str:
-    """Return the first release that, like all newer ones, has not a name; "" if none is so."""
+    """Return the first release without a name that no newer release has; "" if there is none."""
     place = len(releases)
     while place and not has(releases[place - 1][2], path):
         place -= 1
@@ -243,7 +242,7 @@ json.dump(list(filter(is_there, json.load(sys.stdin))), sys.stdout)
 
 
 def there(python: str, paths: list[str]) -> list[str]:
-    """Return the names that are there in the packages of an interpreter."""
+    """Return the paths that exist in the environment of an interpreter."""
     command = [python, "-W", "ignore", "-c", THERE]
     done = subprocess.run(
         command, input=json.dumps(paths), stdout=subprocess.PIPE, text=True, check=True
@@ -251,13 +250,8 @@ def there(python: str, paths: list[str]) -> list[str]:
     return list(json.loads(done.stdout))
 
 
-def source_of(wheel: Wheel) -> str:
-    """Return a file as a source."""
-    return f"{wheel.filename} (sha256 {wheel.sha256})"
-
-
 def of_python() -> list[dict[str, object]]:
-    """Return what Python itself does not have any more, as `removals` does."""
+    """Return the rows of the standard library, in the form of `removals`."""
     dates = {
         "3.9": "2020-10-05",
         "3.10": "2021-10-04",

@@ -177,6 +177,11 @@ class Release(Modules):
                 self.texts[TORCH_LIBRARY] = read().decode(errors="replace")
 
     @cached_property
+    def is_compiled(self) -> bool:
+        """Return whether there are compiled modules, whose names cannot be read."""
+        return any(COMPILED in text for text in self.texts.values())
+
+    @cached_property
     def words(self) -> dict[str, set[str]]:
         """Return {word: the modules that have it}."""
         found: dict[str, set[str]] = {}
@@ -320,12 +325,7 @@ def stored(text: str) -> tuple[set[str], set[str] | None]:
     if not tree.body:
         return set(re.findall(r"\w+", text)), None
     for node in ast.walk(tree):
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            names |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            names.add(node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
+        names.update(bound_names(node))
     for statement in tree.body:
         if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__":
             is_list = isinstance(statement.value, (ast.List, ast.Tuple))
@@ -333,6 +333,16 @@ def stored(text: str) -> tuple[set[str], set[str] | None]:
     if "__all__ +=" in text or "__all__.ex" in text:
         exported = None
     return names, exported
+
+
+def bound_names(node: ast.AST) -> Iterator[str]:
+    """Yield the names that a node of a tree binds, without those of its parts."""
+    if isinstance(node, ast.alias):
+        yield node.asname or node.name.partition(".")[0]
+    elif isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+        yield node.name
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
 
 
 LATER = "9999"  # an upload time that is not known

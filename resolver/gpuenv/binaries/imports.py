@@ -9,22 +9,18 @@ from __future__ import annotations
 
 import ast
 import re
-import tarfile
 import warnings
-import zipfile
-import zlib
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import suppress
 from itertools import chain
 from typing import IO
 
+from ..index.source_builds import DAMAGED_ARCHIVE, archive_files
 from .device_code import DamagedFileError
 
 Name = tuple[str, str, str]  # the module, "" or the name in it, and the module that needs it
 
 _MAX_TOTAL = 64 << 20  # of all modules: torch has 40 MB
-_DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
 COMPILED = "globals() of a compiled module"
 _PYTHON_FILE = re.compile(
     r"(?P<module>[\w/]+?)(/__init__)?(\.pyi?|\.(cpython|abi3)[\w.-]*\.so|\.so)"
@@ -60,25 +56,26 @@ class PythonFiles:
         tops: its outer modules, as far as it says.
         programs: the modules of its commands.
         given: the names that it gives to modules of other packages, once it is read.
-        is_compiled: whether it has compiled modules, whose names cannot be read.
         largest: the bytes of the largest file that is read, which protects against zip bombs.
     """
 
     largest = 4 << 20
 
     def __init__(self, file: IO[bytes], filename: str, name: str) -> None:
-        """Read an archive. DamagedFileError if it is none."""
+        """Read an archive. DamagedFileError is raised for one that cannot be read."""
         self.name = name
         self.texts: dict[str, str] = {}
         self.packages: set[str] = set()
-        self.is_compiled = False
         self.tops: list[str] = []
         self.programs: list[str] = []
         self.given: set[str] = set()
         self._size = 0
-        with _members(file, filename, self.largest) as found:
-            for path, read in found:
-                self.add(path, read)
+        try:
+            for path, size, read in archive_files(file, filename):
+                if size <= self.largest:
+                    self.add(_inner(path, filename), read)
+        except DAMAGED_ARCHIVE as error:
+            raise DamagedFileError(f"it is no complete archive: {error}") from error
 
     def add(self, path: str, read: Callable[[], bytes]) -> None:
         """Take a file of the archive."""
@@ -90,7 +87,6 @@ class PythonFiles:
         elif found := _PYTHON_FILE.fullmatch(path):
             module = found["module"].replace("/", ".")
             is_text = path.endswith((".py", ".pyi"))
-            self.is_compiled |= not is_text
             text = read().decode(errors="replace") if is_text else COMPILED
             self._size += len(text)
             if self._size > _MAX_TOTAL:
@@ -256,12 +252,12 @@ class Deep(TopLevel):
 
 
 def needed_of(files: PythonFiles, paths: Collection[str], reader: type[TopLevel]) -> dict[str, str]:
-    """Return {path: the module that needs it} of those paths that a reader finds in a package.
+    """Return {path: the module of the package that needs it} of the paths that a reader finds.
 
-    A path ("scipy.integrate.simps", "pkg_resources") stands for all that is in it. One that ends
-    in a dot ("jax.config.") is a module that is gone while a name of the same path is there.
+    A path ("scipy.integrate.simps", "pkg_resources") stands for everything in it. A path that ends
+    with a dot ("jax.config.") means the module, and not an object with the same path.
     """
-    # To parse all modules of a package takes a second: few of them have such a name in their text.
+    # Parsing all modules of a package takes a second, and few texts have one of the names.
     by_last: dict[str, list[list[str]]] = {}
     for path in paths:
         parts = path.rstrip(".").split(".")
@@ -286,7 +282,7 @@ def needed_of(files: PythonFiles, paths: Collection[str], reader: type[TopLevel]
 
 
 def _has_written(text: str, paths: Iterable[Sequence[str]]) -> bool:
-    """Return whether a text imports the last name of one of some paths, or has it after a dot."""
+    """Return whether a text may use a path: it imports the last name, or has it after a dot."""
     aliases: dict[str, set[str]] = {}
     for name, alias in re.findall(r"(\w+)\s+as\s+(\w+)", text):
         aliases.setdefault(name, {name}).add(alias)
@@ -305,7 +301,7 @@ def _has_written(text: str, paths: Iterable[Sequence[str]]) -> bool:
 
 
 def _paths_of(name: tuple[str, str], paths: Container[str]) -> list[str]:
-    """Return those of some paths that stand for a name of a module."""
+    """Return the paths that a (module, name) pair is in, or is."""
     parts = [*name[0].split("."), *filter(None, [name[1]])]
     above = [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
     if not name[1]:
@@ -330,34 +326,8 @@ def parsed(text: str) -> ast.Module:
             return ast.Module([], [])
 
 
-@contextmanager
-def _members(
-    file: IO[bytes], filename: str, largest: int
-) -> Iterator[Iterable[tuple[str, Callable[[], bytes]]]]:
-    """Open a wheel or a source distribution: its paths, each with the function that reads it."""
-    try:
-        if filename.endswith((".whl", ".zip")):
-            with zipfile.ZipFile(file) as archive:
-                infos = [info for info in archive.infolist() if info.file_size <= largest]
-                yield [
-                    (_inner(info.filename, filename), partial(archive.read, info)) for info in infos
-                ]
-            return
-        with tarfile.open(fileobj=file) as packed:
-            members = [one for one in packed if one.isfile() and one.size <= largest]
-            yield [(_inner(one.name, filename), partial(_text_of, packed, one)) for one in members]
-    except _DAMAGED as error:
-        raise DamagedFileError(f"it is no complete archive: {error}") from error
-
-
 def _inner(path: str, filename: str) -> str:
     """Return a path as a wheel has it: of a source distribution without its outer folders."""
     if filename.endswith(".whl"):
         return path
     return path.removeprefix("./").partition("/")[2].removeprefix("src/")
-
-
-def _text_of(packed: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    """Read a regular file of an archive."""
-    content = packed.extractfile(member)
-    return content.read() if content is not None else b""

@@ -15,7 +15,6 @@ import hashlib
 import io
 import os
 import re
-import tarfile
 import tempfile
 import time
 import zipfile
@@ -48,7 +47,13 @@ from .pages import (
     repair_specifiers,
 )
 from .protocol import DIRECT_URL, Metadata
-from .source_builds import DAMAGED_ARCHIVE, BuildFailedError, SourceBuilder, unpack
+from .source_builds import (
+    DAMAGED_ARCHIVE,
+    BuildFailedError,
+    SourceBuilder,
+    archive_files,
+    unpack,
+)
 from .urls import file_url_to_path, is_http_url, last_part, redact_url
 from .variants import WHEEL_FILE, ReleaseVariants, combine, parse, split_variant_marker
 
@@ -99,7 +104,7 @@ class FileReader:
         self._at_urls: KeyedMemo[str, Wheel] = KeyedMemo()
 
     def end_builds(self, seconds: float) -> None:
-        """Build no metadata later than in so many seconds (see Index.limit_builds)."""
+        """Set how many seconds are left to build metadata (see Index.limit_builds)."""
         self._builder.deadline = time.monotonic() + seconds
 
     # ---- metadata
@@ -242,7 +247,7 @@ class FileReader:
                 error = _unusable(wheel.filename, need, have, "PEP 643", code="needs-build")
                 self._builder.remember(wheel.name, error)
                 raise error
-            too_late = PackageIndexError(f"{wheel.filename}: a refusal builds not for long")
+            too_late = PackageIndexError(f"{wheel.filename}: no time is left to build its metadata")
             if time.monotonic() >= self._builder.deadline:
                 raise too_late
             try:
@@ -611,26 +616,15 @@ def _read_members(path: str, filename: str) -> dict[str, bytes]:
         UnusableFileError: it is no readable archive.
     """
     contents: dict[str, bytes] = {}
-
-    def add(member: str, size: int, read: Callable[[], bytes]) -> None:
-        folder, _, name = member.removeprefix("./").partition("/")
-        if name.endswith(".egg-info/requires.txt"):
-            name = "requires.txt"
-        is_one = name in ("PKG-INFO", "pyproject.toml", "requires.txt")
-        if folder and is_one and size <= MAX_METADATA_BYTES and name not in contents:
-            contents[name] = read()
-
     try:
-        if filename.endswith(".zip"):
-            with zipfile.ZipFile(path) as zipped:
-                for info in zipped.infolist():
-                    add(info.filename, info.file_size, partial(zipped.read, info))
-            return contents
-        with tarfile.open(path, "r:gz") as packed:
-            for member in packed:
-                file = packed.extractfile(member) if member.isfile() else None
-                if file is not None:
-                    add(member.name, member.size, file.read)
+        with open(path, "rb") as file:
+            for member, size, read in archive_files(file, filename):
+                folder, _, name = member.removeprefix("./").partition("/")
+                if name.endswith(".egg-info/requires.txt"):
+                    name = "requires.txt"
+                is_one = name in ("PKG-INFO", "pyproject.toml", "requires.txt")
+                if folder and is_one and size <= MAX_METADATA_BYTES and name not in contents:
+                    contents[name] = read()
     except DAMAGED_ARCHIVE as error:
         raise _unusable(filename, "a readable archive", f"none ({error})") from None
     return contents

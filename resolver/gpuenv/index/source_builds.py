@@ -27,10 +27,10 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import BoundedSemaphore
-from typing import Literal
+from typing import IO, Literal
 
 from .. import activity
 from ..compat.data import compatibility_data
@@ -418,6 +418,24 @@ def unpack(archive: str, folder: str) -> str:
     entries = os.listdir(folder)
     inside = os.path.join(folder, entries[0]) if len(entries) == 1 else folder
     return inside if os.path.isdir(inside) else folder
+
+
+def archive_files(file: IO[bytes], filename: str) -> Iterator[tuple[str, int, Callable[[], bytes]]]:
+    """Yield (path, bytes, the function that reads it) of each file of an archive.
+
+    The function can be called until the next file is asked for. One of DAMAGED_ARCHIVE is raised
+    for an archive that cannot be read.
+    """
+    if not filename.endswith(".tar.gz"):
+        with zipfile.ZipFile(file) as zipped:
+            for info in zipped.infolist():
+                yield info.filename, info.file_size, partial(zipped.read, info)
+        return
+    with tarfile.open(fileobj=file, mode="r:gz") as packed:
+        for member in packed:
+            content = packed.extractfile(member) if member.isfile() else None
+            if content is not None:
+                yield member.name, member.size, content.read
 
 
 def _traces(folder: str) -> set[str]:

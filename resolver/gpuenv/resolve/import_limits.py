@@ -1,16 +1,15 @@
-"""R10 for the names that a package imports: what later releases of other packages do not have.
+"""R10 for the names that a package imports and that newer releases of other packages lack.
 
-A package of 2022 may admit every SciPy, and import scipy.integrate.simps, which SciPy 1.14 removed.
-matrix_data/removed_names.json tells since which release names are gone. The files of chosen
-releases tell which of them their import needs (binaries/imports). Only those are read that may
-conflict: what is older than a removal in a package beside it, and what the request names, of which
-names of Python and of setuptools count, too.
+A package of 2022 may admit every SciPy and import scipy.integrate.simps, which SciPy 1.14 removed.
+matrix_data/removed_names.json says which release removed a name. binaries/imports says which of
+these names a package imports. After a solution is found, some of its files are read: those of
+packages that the request names, and those that are older than a removal in a chosen dependency.
 
-What the functions of a package name that the request names counts, too, unless there is no plan or
-no wheel then (CompatibilityData.accepts_pairs): a function may never run.
+Names of Python and of setuptools count only for packages that the request names, and so do names
+that are used in functions. A function may never run: such a limit is dropped if no wheel or no plan
+is left (CompatibilityData.accepts_pairs), and the plan has a warning.
 
-A release that was not read needs what the next newer one that was read needs: as old as that, its
-files name what was there at that time.
+An older release that was not read gets the limits of the next newer release that was read.
 """
 
 from __future__ import annotations
@@ -36,17 +35,17 @@ from .graph import Candidate, Node, NodeRequirement, PackageRequirement, UnmetRe
 
 MAX_BYTES = 8 << 20  # of a file that is read
 _KIND = "imports"  # of the cache
-# Environments had it without asking, so that few packages require it.
+# Environments used to have it, so few packages require it.
 _ALWAYS_THERE = "setuptools"
 _PYTHON = "python"
 
 
 class Needs(Value):
-    """The names that are gone and that a file needs: {name: the module of it that has the name}.
+    """The removed names that a package needs, with the module that needs each: {name: module}.
 
     Attributes:
-        imports: what its import needs.
-        uses: what its functions name besides.
+        imports: the names that its import needs.
+        uses: further names, which its functions use.
     """
 
     imports: dict[str, str] = msgspec.field(default_factory=dict)
@@ -54,7 +53,7 @@ class Needs(Value):
 
 
 class Limit(Value):
-    """Why a release needs releases of another package that are older than a removal."""
+    """A range of another package that a release needs, and the reason."""
 
     distribution: str
     removal: Removal
@@ -69,20 +68,20 @@ class Limit(Value):
 
 
 class ImportLimits:
-    """What the releases that solutions have chosen so far need because of their imports."""
+    """The limits of the releases that were chosen so far."""
 
     def __init__(self, store: CandidateStore, named: Iterable[str]) -> None:
         """Take the candidates, and the distributions that the request names."""
         self._store, self._named = store, frozenset(named)
-        self._accepts_uses = store.data.accepts_pairs
+        self._cache = Cache()
         self._python = ".".join(map(str, store.host.python.version))
         self._read: dict[str, list[tuple[Candidate, Needs]]] = {}
 
     def read(self, nodes: Iterable[Node]) -> bool:
-        """Read the files of chosen releases that may not fit those beside them.
+        """Read the files of chosen releases that may conflict with other chosen releases.
 
         Returns:
-            Whether one of them does not fit the chosen releases.
+            Whether there is a conflict.
         """
         chosen = [node for node in nodes if isinstance(node, Candidate) and not node.extras]
         versions = {one.name: one.version for one in chosen}
@@ -94,44 +93,41 @@ class ImportLimits:
             needs = files if isinstance(files, Needs) else self._needs_of(files, one.wheel)
             self._read.setdefault(one.name, []).append((one, needs))
         return any(
-            not contains(limit.specifier, versions[limit.distribution])
-            if limit.distribution in versions
-            else limit.distribution == _ALWAYS_THERE
+            _is_missing(limit.removal, limit.distribution, versions)
             for one in unread
             for limit in filter(self._binds, self._limits(one))
         )
 
     def _may_conflict(self, candidate: Candidate, versions: Mapping[str, str]) -> bool:
-        """Return whether a file must be read, because something beside it has lost names."""
+        """Return whether a file must be read, because a chosen dependency has removed names."""
         wheel, store = candidate.wheel, self._store
-        links = store.data.links(wheel.name, wheel.version, store.host.platform, wheel.url)
         is_read = any(one is candidate for one, _ in self._read.get(wheel.name, ()))
-        is_large = (wheel.size or 0) > MAX_BYTES
-        if is_read or links is not None or store.index.at_hand(wheel.name) or is_large:
+        if is_read or store.index.at_hand(wheel.name) or (wheel.size or 0) > MAX_BYTES:
             return False
-        is_named = wheel.name in self._named
-        return any(
-            name in (*versions, _ALWAYS_THERE)
-            and not contains(f"<{removal.since}", versions.get(name, removal.since))
-            for name, removal in self._removals(wheel, "" if is_named else wheel.upload_time or "")
+        links = store.data.links(wheel.name, wheel.version, store.host.platform, wheel.url)
+        return links is None and any(
+            _is_missing(removal, name, versions) for name, removal in self._removals(wheel)
         )
 
-    def _removals(self, wheel: Wheel, since: str) -> Iterator[tuple[str, Removal]]:
-        """Yield (distribution, removal) of the names that a file may need, and that are gone."""
-        names = {need.name for need in self._store.dependencies(wheel)}
+    def _removals(self, wheel: Wheel) -> Iterator[tuple[str, Removal]]:
+        """Yield (distribution, removal) of the names that a file may import.
+
+        A removal that is older than the file counts only for packages that the request names.
+        """
+        names, since = {need.name for need in self._store.dependencies(wheel)}, wheel.upload_time
         if wheel.name in self._named:
-            names |= {_PYTHON, _ALWAYS_THERE}
+            names, since = names | {_PYTHON, _ALWAYS_THERE}, None
         for name in names:
             for removal in self._store.data.removals.get(name, ()):
-                if removal.date > since:
+                if removal.date > (since or ""):
                     yield name, removal
 
     def _find(self, wheel: Wheel) -> Needs | PythonFiles:
-        """Return what a file needs, if that is cached; otherwise its modules.
+        """Return the needs of a file from the cache; otherwise its modules.
 
-        A file that cannot be read needs nothing.
+        A file that cannot be read has no needs.
         """
-        needs = Cache().get(_KIND, self._key(wheel), Needs) if wheel.sha256 else None
+        needs = self._cache.get(_KIND, self._key(wheel), Needs) if wheel.sha256 else None
         if needs is not None:
             return needs
         try:
@@ -148,26 +144,26 @@ class ImportLimits:
         return f"{wheel.sha256} {is_named} {self._store.data.version}"
 
     def _needs_of(self, files: PythonFiles, wheel: Wheel) -> Needs:
-        """Return what a file needs of what was gone later, of functions a year before at most.
+        """Return the needs of a file.
 
-        Nobody can have used for a year what was gone. Imports of what the request names always
-        count.
+        A name that a function uses counts if it was removed at most a year before the upload:
+        otherwise somebody would have noticed.
         """
-        uploaded, is_named = wheel.upload_time or "", wheel.name in self._named
-        rows = list(self._removals(wheel, "" if is_named else uploaded))
+        rows = list(self._removals(wheel))
         names = {name for _, removal in rows for name in removal.names}
         needs = Needs(imports=needed_of(files, names, TopLevel))
-        if is_named:
-            year_before = f"{int(uploaded[:4]) - 1}{uploaded[4:]}" if uploaded else ""
-            rows = [row for row in rows if row[1].date > year_before]
-            names = {name for _, removal in rows for name in removal.names} - needs.imports.keys()
-            needs = needs.replace(uses=needed_of(files, names, Deep))
+        if wheel.name in self._named:
+            uploaded = wheel.upload_time
+            since = f"{int(uploaded[:4]) - 1}{uploaded[4:]}" if uploaded else ""
+            names = {name for _, one in rows if one.date > since for name in one.names}
+            uses = needed_of(files, names - needs.imports.keys(), Deep)
+            needs = needs.replace(uses=uses)
         if wheel.sha256:
-            Cache().put(_KIND, self._key(wheel), needs)
+            self._cache.put(_KIND, self._key(wheel), needs)
         return needs
 
     def _limits(self, candidate: Candidate) -> Iterator[Limit]:
-        """Yield the oldest removal in each package that the import or the functions do not fit."""
+        """Yield the strictest limit of the imports for each package, then that of the uses."""
         own = version_key(candidate.version)
         read = [(version_key(one.version), needs) for one, needs in self._read[candidate.name]]
         newer = [pair for pair in read if pair[0] >= own]
@@ -189,24 +185,24 @@ class ImportLimits:
             yield from found.values()
 
     def _binds(self, limit: Limit) -> bool:
-        """Return whether a limit is a requirement; that of a function is one if a wheel is left."""
+        """Return whether a limit is a requirement. That of a use is one if a wheel is left."""
         if not limit.is_use:
             return True
-        if self._accepts_uses or limit.distribution == _PYTHON:
+        if self._store.data.accepts_pairs or limit.distribution == _PYTHON:
             return False
         candidates = self._store.candidates(limit.distribution)
         in_range = self._store.in_ranges(candidates, [limit.specifier])
         return any(not one.needs_build for one in in_range)
 
     def requirements(self, candidate: Candidate) -> Iterator[NodeRequirement]:
-        """Yield what a release requires because of what its files import."""
+        """Yield the requirements of a release that follow from its limits."""
         if candidate.name not in self._read:
             return
         for limit in filter(self._binds, self._limits(candidate)):
             if limit.distribution == _PYTHON:
                 if contains(limit.specifier, self._python):
                     continue
-                if limit.name == "distutils":  # setuptools has one, too
+                if limit.name == "distutils":  # setuptools brings it
                     yield PackageRequirement(_ALWAYS_THERE, (), "", because=limit.because)
                 else:
                     need = f"Python {limit.specifier} ({limit.because})"
@@ -216,7 +212,7 @@ class ImportLimits:
                 yield _requirement(limit)
 
     def on(self, distributions: Container[str]) -> Iterator[tuple[Candidate, PackageRequirement]]:
-        """Yield the limits that the releases which were read have on some distributions."""
+        """Yield (release, limit) of the releases that were read, for some distributions."""
         for candidate in (one for read in self._read.values() for one, _ in read):
             for limit in filter(self._binds, self._limits(candidate)):
                 if limit.distribution in distributions:
@@ -224,23 +220,27 @@ class ImportLimits:
 
     @property
     def has_uses(self) -> bool:
-        """Whether a file that was read uses names that are gone."""
+        """Whether the functions of a package use removed names."""
         return any(needs.uses for read in self._read.values() for _, needs in read)
 
     def ignored_uses(self, pins: Iterable[Wheel]) -> Iterator[Reason]:
-        """Yield what the functions of a plan's packages name that is gone. Code: avoid-pair."""
+        """Yield the removed names that the functions of a plan's packages use. Code: avoid-pair."""
         wheels = list(pins)
         versions = {wheel.name: wheel.version for wheel in wheels} | {_PYTHON: self._python}
         for candidate in (one for read in self._read.values() for one, _ in read):
-            for limit in self._limits(candidate):
-                version = versions.get(limit.distribution, "")
-                is_met = not version or contains(limit.specifier, version)
-                if limit.is_use and candidate.wheel in wheels and not is_met:
-                    need = (
-                        f"{limit.because}, which {limit.distribution} {limit.removal.since} lacks"
-                    )
-                    have = f"{limit.distribution} {version}"
-                    yield Reason("avoid-pair", candidate.label, need, have)
+            for limit in self._limits(candidate) if candidate.wheel in wheels else ():
+                name = limit.distribution
+                is_there = limit.is_use and name in versions
+                if is_there and _is_missing(limit.removal, name, versions):
+                    need = f"{limit.because}, which {name} {limit.removal.since} lacks"
+                    yield Reason("avoid-pair", candidate.label, need, f"{name} {versions[name]}")
+
+
+def _is_missing(removal: Removal, distribution: str, versions: Mapping[str, str]) -> bool:
+    """Return whether names are missing beside chosen versions: setuptools counts if absent."""
+    if distribution not in versions:
+        return distribution == _ALWAYS_THERE
+    return not contains(f"<{removal.since}", versions[distribution])
 
 
 def _requirement(limit: Limit) -> PackageRequirement:
